@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +15,7 @@ from tvm.ir import GlobalVar, IRModule
 
 from edgepack.compiler.graph.rewrite import is_constant, node_index, numpy_of, op_name, shape_of
 
-__all__ = ["module_text", "nodes_of_functions", "operator_counts"]
+__all__ = ["FusedFunction", "fused_functions", "module_text", "operator_counts"]
 
 #: Elements of a constant that are shown.
 SHOWN = 4
@@ -52,22 +53,71 @@ def _called(call: relax.Call) -> str:
     return name.removeprefix("relax.") or "call"
 
 
-def nodes_of_functions(module: IRModule) -> dict[str, tuple[int, ...]]:
-    """For each function of operators that is not ``main``, the indices of the model's nodes in it."""
+@dataclass(frozen=True)
+class FusedFunction:
+    """What is in a function that operators were fused to.
+
+    Attributes:
+        nodes: indices of the model's nodes, in order.
+        operators: as a kernel of it lists them.
+    """
+
+    nodes: tuple[int, ...]
+    operators: tuple[str, ...]
+
+
+def fused_functions(module: IRModule, before: IRModule | None) -> dict[str, FusedFunction]:
+    """The functions of operators that are not ``main``, by name.
+
+    Args:
+        before: the module before operators were fused, which tells of which node a function's result is: it
+            has no name in the function.
+    """
+    readers = {} if before is None else _readers(before)
     found = {}
     for gvar, function in module.functions.items():
-        if gvar.name_hint != "main" and isinstance(function, relax.Function):
-            bindings = (binding for block in function.body.blocks for binding in block.bindings)
-            indices = (node_index(binding.var) for binding in bindings)
-            found[str(gvar.name_hint)] = tuple(dict.fromkeys(i for i in indices if i is not None))
+        if gvar.name_hint == "main" or not isinstance(function, relax.Function):
+            continue
+        nodes, operators = [], []
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                index = node_index(binding.var)
+                if op_name(binding.value) == "relax.call_tir":
+                    operators.append(_called(binding.value))
+                    if index is None:
+                        index = next((readers[key] for key in _reads(binding.value) if key in readers), None)
+                nodes.append(index)
+        known = dict.fromkeys(index for index in nodes if index is not None)
+        found[str(gvar.name_hint)] = FusedFunction(tuple(known), tuple(operators))
     return found
+
+
+def _readers(module: IRModule) -> dict[tuple[str, str], int]:
+    """Of ``main``: by the function that a node's value is computed by, and the name of a value that it reads,
+    the node."""
+    found: dict[tuple[str, str], int] = {}
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            index = node_index(binding.var)
+            if index is not None and isinstance(binding.value, relax.Call):
+                for key in _reads(binding.value):
+                    found.setdefault(key, index)
+    return found
+
+
+def _reads(call: relax.Call) -> list[tuple[str, str]]:
+    """What a call of a function of loops calls, with the name of each value of a node that it reads."""
+    if op_name(call) != "relax.call_tir":
+        return []
+    callee, args = str(call.args[0].name_hint), call.args[1].fields
+    return [(callee, str(a.name)) for a in args if isinstance(a, relax.Var) and node_index(a) is not None]
 
 
 def module_text(
     module: IRModule,
     nodes: Sequence[str],
     known: Collection[str] = (),
-    functions: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    functions: Mapping[str, FusedFunction] = MappingProxyType({}),
 ) -> str:
     """The module in TVMScript.
 
@@ -75,7 +125,7 @@ def module_text(
         nodes: names of the model's nodes, by the index that variables carry: each stands above the first line
             of what is computed for it.
         known: functions that are left out, because they are as the reader has seen them before.
-        functions: the nodes of each fused function, by its name.
+        functions: what was fused, by the functions' names: their calls have their nodes above them.
     """
     shown: dict[Any, Any] = {}
     values: dict[str, str] = {}
@@ -103,10 +153,10 @@ def module_text(
     return "\n".join(lines) + "\n"
 
 
-def _nodes_of(line: str, functions: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+def _nodes_of(line: str, functions: Mapping[str, FusedFunction]) -> tuple[int, ...]:
     """Indices of the nodes whose values a line computes, where it says so."""
-    if (call := _CALL.match(line)) is not None and functions.get(call[1]):
-        return tuple(functions[call[1]])
+    if (call := _CALL.match(line)) is not None and call[1] in functions:
+        return functions[call[1]].nodes
     node = _OF_NODE.match(line)
     return () if node is None else (int(node[1]),)
 

@@ -4,7 +4,7 @@ kernel its TIR and the texts of the back end."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from edgepack.compiler.backends.metal import metal_source
 from edgepack.compiler.backends.opencl import opencl_source
 from edgepack.compiler.graph.pass_groups import PASS_GROUPS, PassGroup
 from edgepack.compiler.planner.layout import Built
-from edgepack.compiler.stages.graph_text import module_text, nodes_of_functions, operator_counts
+from edgepack.compiler.stages.graph_text import FusedFunction, fused_functions, module_text, operator_counts
 from edgepack.compiler.stages.machine_text import split_assembly, split_ir
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.stages import STAGES_FILE, GraphStage, KernelTexts, StagesRecord
@@ -51,7 +51,7 @@ class StagesRecorder:
     folder: Path
     nodes: tuple[str, ...]
     _graph: dict[str, GraphStage] = field(default_factory=dict)
-    _functions: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _functions: dict[str, FusedFunction] = field(default_factory=dict)
     _last: IRModule | None = None
 
     def imported(self, module: IRModule) -> None:
@@ -98,7 +98,7 @@ class StagesRecorder:
         head = [f"# {number:02} {name}: {title}.", f"# Calls in main: {stage.operators}"]
         if known:
             head.append(f"# As in the stage before, and left out: {', '.join(known)}")
-        self._functions |= nodes_of_functions(module)
+        self._functions |= fused_functions(module, before)
         text = module_text(module, self.nodes, known, self._functions)
         self._write(stage.file, "\n".join(head) + "\n\n" + text)
         self._graph[name] = stage
@@ -123,14 +123,22 @@ class StagesRecorder:
     ) -> KernelTexts:
         name = kernel.symbol.removeprefix(prefix)
         steps = [i for i, s in enumerate(plan.steps) if not isinstance(s, Copy) and s.kernel == kernel.symbol]
-        nodes = dict.fromkeys(node for i in steps for node in plan.steps[i].nodes)  # type: ignore[union-attr]
+        nodes = self._nodes(kernel, [node for i in steps for node in plan.steps[i].nodes])  # type: ignore[union-attr]
         files = []
         for file, text in texts.get(kernel.symbol, {}).items():
             files.append(f"kernels/{name}/{file}")
             self._write(files[-1], text)
-        return KernelTexts(
-            name, kernel.symbol, kernel.backend, kernel.rule, kernel.ops, tuple(nodes), steps, files
-        )
+        return KernelTexts(name, kernel.symbol, kernel.backend, kernel.rule, kernel.ops, nodes, steps, files)
+
+    def _nodes(self, kernel: Kernel, named: Sequence[str]) -> tuple[str, ...]:
+        """The nodes of a kernel in the model's order: those that the plan names, and that of the result of
+        each function that was fused for it, which it does not."""
+        indices = {index for index, node in enumerate(self.nodes) if node in set(named)}
+        for function in self._functions.values():
+            inner, result = function.nodes[:-1], function.nodes[-1:]
+            if inner and indices.issuperset(inner) and _holds(kernel.ops, function.operators):
+                indices.update(result)
+        return tuple(self.nodes[index] for index in sorted(indices))
 
     def _write(self, file: str, text: str) -> None:
         path = self.folder / file
@@ -139,11 +147,17 @@ class StagesRecorder:
 
 
 def _plain(module: IRModule) -> IRModule:
-    """The module without what says nothing of the model: second names of values, and how ONNX's importer counts the
-    inputs."""
+    """The module without second names of values, and without how many inputs the frontend counts: neither
+    changes what is computed."""
     module = relax.transform.CanonicalizeBindings()(module)
     main = module["main"].without_attr("num_input")
     return IRModule({**module.functions, module.get_global_var("main"): main})
+
+
+def _holds(texts: Sequence[str], some: Sequence[str]) -> bool:
+    """Whether ``some`` are in ``texts``, one behind the other."""
+    count = len(some)
+    return any(tuple(texts[i : i + count]) == tuple(some) for i in range(len(texts) - count + 1))
 
 
 def _unchanged(before: IRModule | None, module: IRModule) -> list[str]:
