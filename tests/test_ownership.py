@@ -22,7 +22,8 @@ CHANGES = {
 #: is nothing that another user could have put there.
 TEMPORARY = """
 system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
-commands/export.py:_copied commands/compare.py:_samples runners/results.py:run_samples
+commands/export.py:_copied commands/compare.py:_samples commands/kept_stages.py:complete_stages
+runners/results.py:run_samples
 runners/results.py:_copy_program
 bundle/assemble.py:_write bundle/assemble.py:_write_sources bundle/checksums.py:write_sums
 bundle/firmware/project.py:_link_flags bundle/firmware/project.py:write_sources formats/deb.py:_write_package
@@ -71,7 +72,11 @@ ASKED = {
 }
 
 #: What replaces folders, and what says before that nothing of others is in them.
-FOLDERS = {"bundle/writer.py": "check_destination(", "release/output.py": "check_holds_only("}
+FOLDERS = {
+    "bundle/writer.py": "check_destination(",
+    "commands/kept_stages.py": "check_stages_folder(",
+    "release/output.py": "check_holds_only(",
+}
 
 #: Of edgepack's own sources: schemas that a developer writes anew.
 DEVELOPERS = {"config/schema.py:write"}

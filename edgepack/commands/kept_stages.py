@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,16 @@ from edgepack.render.plan_text import plan_text
 from edgepack.render.stages_text import index_text
 from edgepack.system.atomic import replace_folder
 from edgepack.system.disk_errors import refusal
+from edgepack.system.files import read_regular
 from edgepack.system.temporary import OLD
 
 __all__ = ["INDEX", "KeptStages", "check_stages_folder", "complete_stages", "kept_stages", "variant_folder"]
 
 #: The table of contents, in the folder of each target.
 INDEX = "index.txt"
+
+#: Bytes of ``stages.json``: a network of 20,000 operators has 10 MB.
+_LARGEST = 64 << 20
 
 
 def complete_stages(folder: Path, plan: Plan, prefix: str) -> StagesRecord:
@@ -102,7 +106,7 @@ def _own_files(root: Path, place: Path) -> set[str]:
 
 
 def _record(folder: Path) -> StagesRecord:
-    return StagesRecord.from_json((folder / STAGES_FILE).read_text(encoding="utf-8"))
+    return StagesRecord.from_json(read_regular(folder / STAGES_FILE, _LARGEST).decode("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -110,44 +114,40 @@ class KeptStages:
     """A hidden folder that becomes the one that the user named.
 
     Attributes:
-        folder: where the texts are written.
-        destination: where they go.
-        old: where what stood there lies in between.
+        folder: where the texts are written; None where none are kept.
+        publish: puts it in the place of the user's folder. Raises ConfigError if that appeared in the
+            meantime and may not be replaced, or cannot be written.
     """
 
-    folder: Path
-    destination: Path
-    old: Path
-
-    def publish(self, *, force: bool) -> None:
-        """Put it in the destination's place.
-
-        Raises:
-            ConfigError: the destination appeared in the meantime and ``force`` is false, or cannot be
-            written.
-        """
-        check_stages_folder(self.destination, force=force)
-        normalise_modes(self.folder, set())
-        try:
-            if self.destination.is_dir() and not any(self.destination.iterdir()):
-                self.destination.rmdir()
-            replace_folder(self.folder, self.destination, self.old)
-        except OSError as error:
-            raise refusal(error) or ConfigError(
-                f"{self.destination} cannot be written: {error.strerror or error}.",
-                hint="Choose another folder with --keep-stages.",
-            ) from error
+    folder: Path | None
+    publish: Callable[[], None]
 
 
 @contextmanager
-def kept_stages(destination: Path | None) -> Iterator[KeptStages | None]:
-    """A place for the texts, removed at the end with all that was not published; None where none are kept.
+def kept_stages(destination: Path | None, *, force: bool) -> Iterator[KeptStages]:
+    """A place for the texts, removed at the end with all that was not published.
+
+    Args:
+        destination: where the texts go; None where none are kept.
+        force: replace what lies there.
 
     Raises:
         ConfigError: the folder of the destination cannot be made or written to.
     """
     if destination is None:
-        yield None
+        yield KeptStages(None, lambda: None)
         return
     with workplace(destination) as place:
-        yield KeptStages(place.bundle, destination, place.root / OLD)
+
+        def publish() -> None:
+            check_stages_folder(destination, force=force)
+            normalise_modes(place.bundle, set())
+            try:
+                replace_folder(place.bundle, destination, place.root / OLD)
+            except OSError as error:
+                raise refusal(error) or ConfigError(
+                    f"{destination} cannot be written: {error.strerror or error}.",
+                    hint="Choose another folder with --keep-stages.",
+                ) from error
+
+        yield KeptStages(place.bundle, publish)

@@ -89,24 +89,20 @@ def _pack(
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     asked = device.name if isinstance(device, Device) else str(device)
-    folders = {"output folder": destination.parent, "cache folder": cache_dir()}
-    folders["temporary folder"] = Path(tempfile.gettempdir())
     with (
-        writing_to(folders),
+        writing_to(_written(destination)),
         suggesting_cuts(model, asked, options),
         workplace(destination) as place,
         compiler.preparation(),
-        kept_stages(stages_folder) as kept,
+        kept_stages(stages_folder, force=options.force) as kept,
     ):
         with Worker(progress=stages) as worker, naming_model(model, place.job):
             work = Compiler(worker, cache)
             rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
             source = packed_job(job, rounded) if rounded else job
             imported = work.import_model(source, place.job / "import")
-            texts = None if kept is None else kept.folder
-            compiled = compile_for_targets(work, imported, name, devices, place.job, options, texts)
-        if options.strict_speed:
-            _check_speed(model, compiled)
+            compiled = compile_for_targets(work, imported, name, devices, place.job, options, kept.folder)
+        _check_speed(model, compiled, strict=options.strict_speed)
         recipe = Recipe(
             name=name,
             model=_model_record(job, imported, rounding, rounded),
@@ -128,10 +124,15 @@ def _pack(
         )
         assemble(recipe, stages)
         place.publish(force=options.force)
-        if kept is not None:
-            kept.publish(force=options.force)
+        kept.publish()
     stages.end()
     return destination
+
+
+def _written(destination: Path) -> dict[str, Path]:
+    """The folders that are written to, by what a message calls them."""
+    folders = {"output folder": destination.parent, "cache folder": cache_dir()}
+    return {**folders, "temporary folder": Path(tempfile.gettempdir())}
 
 
 def _stages_folder(options: PackOptions, bundle: Path) -> Path | None:
@@ -223,10 +224,10 @@ def _model_record(
     )
 
 
-def _check_speed(model: Path, compiled: Sequence[Compiled]) -> None:
-    """Raise ModelError where a plan has slow kernels."""
+def _check_speed(model: Path, compiled: Sequence[Compiled], *, strict: bool) -> None:
+    """Raise ModelError where a plan has slow kernels and the user is strict about them."""
     lines = list(dict.fromkeys(line for one in compiled for line in plan_of(one.folder).slow_kernels))
-    if lines:
+    if lines and strict:
         raise ModelError(
             f"{model} would be slow: {lines[0]}.",
             hint="Without --strict-speed it is packed all the same, with a warning for each slow kernel.",

@@ -11,8 +11,10 @@ import pytest
 from edgepack import ConfigError, pack
 from edgepack.cli.main import main
 from edgepack.commands import look_inside
+from edgepack.commands.kept_stages import complete_stages, kept_stages
 from edgepack.options import PackOptions
 from edgepack.plan.stages import GraphStage, StagesRecord
+from edgepack.plan.types import Arena, Plan
 from tests.support import fake
 from workbench.models.builder import Graph
 
@@ -90,6 +92,29 @@ def test_on_a_terminal_stages_are_shown_by_the_pager(
     shown = capfd.readouterr().out
     assert "paged:contents\\x1b[2J" in shown
     assert "paged:plan" in shown
+
+
+def test_force_replaces_stages_but_nothing_of_others(tmp_path: Path) -> None:
+    def write(*, force: bool) -> None:
+        with kept_stages(tmp_path / "stages", force=force) as kept:
+            assert kept.folder is not None
+            graph = [GraphStage(1, "imported", "read", "changed", {}, "01-imported.txt")]
+            record = StagesRecord("net", "a CPU", graph, [])
+            (kept.folder / "stages.json").write_text(json.dumps(record.to_json()))
+            (kept.folder / "01-imported.txt").touch()
+            complete_stages(kept.folder, Plan("net", (), (), (), 0, Arena(), (), ()), "")
+            kept.publish()
+
+    (tmp_path / "stages").mkdir()
+    write(force=False)
+    before = content(tmp_path)
+    with pytest.raises(ConfigError, match="is not empty"):
+        write(force=False)
+    write(force=True)
+    (tmp_path / "stages" / "mine.txt").touch()
+    with pytest.raises(ConfigError, match="not of the stages and would be deleted: mine"):
+        write(force=True)
+    assert content(tmp_path) == {**before, "stages/mine.txt": b""}
 
 
 @pytest.mark.parametrize("force", [False, True])
