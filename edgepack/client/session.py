@@ -182,6 +182,20 @@ class Session:
         self._compute(pool, addresses)
         del values
 
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Run the model once on memory that the caller answers for, such as tensors of PyTorch's.
+
+        Args:
+            addresses: of the inputs' memory, then of the outputs', in the model's order. Nothing is checked:
+                each must be that of a C-contiguous tensor of its dtype and shape, aligned to its elements,
+                in this process, and stay so until the run is over; no output overlaps another tensor.
+
+        Raises:
+            ConfigError: the session is closed.
+            CheckFailedError: the library reports an error.
+        """
+        self._compute(self._opened(), addresses)
+
     @property
     def backend(self) -> str:
         """What computes: ``cpu``; a GPU's interface and name (``opencl: Mali-G78``); or ``cpu`` and, in
@@ -248,7 +262,7 @@ class Session:
             raise self._closed()
         return pool
 
-    def _compute(self, pool: Pool, addresses: list[int]) -> None:
+    def _compute(self, pool: Pool, addresses: Sequence[int]) -> None:
         """Run once on the arrays at these addresses, which the caller keeps until then."""
         try:
             status = pool.run(addresses)

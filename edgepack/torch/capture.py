@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,31 +176,80 @@ def _how_results_are_made(gm: torch.fx.GraphModule, args: Sequence[Any]) -> tupl
         raise ModelError(f"its sizes depend on data: {first_line(error)}") from error
     if not isinstance(results, tuple | list):
         raise ModelError("its results are no tuple")
-    memory = {_memory(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
+    lent = {_memory(fake): index for index, fake in enumerate(fakes) if isinstance(fake, torch.Tensor)}
     groups: dict[Any, list[int]] = {}
+    made: list[Result] = []
     for index, result in enumerate(results):
+        made.append(Result(value=None if isinstance(result, torch.Tensor) else result))
         if isinstance(result, torch.Tensor):
-            if _memory(result) in memory:
-                raise ModelError("it returns a view of one of its inputs")
+            if _memory(result) in lent:
+                number = lent[_memory(result)]
+                made[-1] = _of_argument(number, result, fakes[number])
+                continue
             if result.dtype not in _DTYPES:
                 raise ModelError(f"it returns {result.dtype}")
             groups.setdefault(_memory(result), []).append(index)
         elif result is not None and not isinstance(result, int | float | bool):
             raise ModelError(f"it returns a value of type {type(result).__name__}")
+    if not groups:
+        raise ModelError("it computes nothing: what it returns are its inputs, or views of them")
     chosen: list[tuple[int, tuple[int, ...] | None]] = []
     given: list[tuple[tuple[int, ...], torch.dtype]] = []
-    made = [Result(value=None if isinstance(one, torch.Tensor) else one) for one in results]
-    for members in groups.values():
-        base = next((i for i in members if _is_whole(results[i], alone=len(members) == 1)), None)
-        if base is None:
-            raise ModelError("its results are views of memory that it does not return")
+    for base, members in _bases(results, list(groups.values())):
         order = _order(results[base])
         shape = tuple(results[base].shape) if order is None else tuple(results[base].permute(order).shape)
         for index in members:
-            made[index] = _result(len(chosen), results[index], index == base, order)
+            made[index] = _result(len(chosen), results[index], results[index] is results[base], order)
         chosen.append((base, order))
         given.append((shape, results[base].dtype))
     return chosen, tuple(given), tuple(made)
+
+
+def _of_argument(number: int, result: torch.Tensor, argument: torch.Tensor) -> Result:
+    """A result that has the memory of an argument."""
+    if result is argument:
+        return Result(argument=number)
+    if result.dtype != argument.dtype:
+        raise ModelError("it returns a view of one of its inputs with another dtype")
+    return Result(
+        argument=number, view=(tuple(result.shape), tuple(result.stride()), int(result.storage_offset()))
+    )
+
+
+def _bases(
+    results: Sequence[torch.Tensor], groups: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, Sequence[int]]]:
+    """Which results are computed, each with those that are views of it.
+
+    Args:
+        groups: results that share memory. Where none is all of it and no two overlap (parts of a tensor that
+            was split), each gets memory of its own.
+    """
+    for members in groups:
+        base = next((i for i in members if _is_whole(results[i], alone=len(members) == 1)), None)
+        if base is not None:
+            yield base, members
+        elif _overlap([results[index] for index in members]):
+            raise ModelError("its results are views of memory that it does not return")
+        else:
+            yield from ((index, [index]) for index in members)
+
+
+def _overlap(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether an element of these, which share memory but have no values, is one of another's too."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily():
+        one = tensors[0]
+        seen = torch.zeros(one.untyped_storage().nbytes() // one.element_size(), dtype=torch.int8)
+        for tensor in tensors:
+            if tensor.dtype != one.dtype or 0 in tensor.stride():
+                return True
+            part = seen.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+            if bool(part.any()):
+                return True
+            part.fill_(1)
+    return False
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:

@@ -31,8 +31,9 @@ __all__ = ["Compiled", "compiled"]
 
 #: How far results may be off those of PyTorch's, by the largest: a mistake of an exporter is far more.
 _OFF, _OFF_ROUNDED = 1e-3, 5e-2
-#: NumPy has no bfloat16.
-_BITS = torch.bfloat16
+#: Stands for the memory of tensors without elements, of which PyTorch says that it is at 0.
+_NOTHING = torch.empty(16)
+_empty = torch.empty
 _numbers = itertools.count()
 
 
@@ -51,8 +52,9 @@ class Compiled:
         self._inputs = tuple(int(one.name[1:]) for one in session.inputs)
         if not set(self._inputs) <= set(interface.taken):
             raise ModelError(f"its inputs are called {', '.join(one.name for one in session.inputs)}")
-        if [one.name for one in session.outputs] != [f"y{index}" for index in range(len(interface.given))]:
-            raise ModelError(f"its results are called {', '.join(one.name for one in session.outputs)}")
+        outputs = [(one.name, tuple(one.shape), one.dtype) for one in session.outputs]
+        if outputs != [(f"y{index}", *_named(one)) for index, one in enumerate(interface.given)]:
+            raise ModelError(f"its results are {', '.join(map(str, outputs))}")
         self._given = interface.given
         self._results = tuple(one.maker() for one in interface.results)
         self._constants = tuple(constants)  # as long as they are there, no other tensor has their identity
@@ -60,13 +62,32 @@ class Compiled:
     def __call__(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The subgraph's results, of all its arguments."""
         computed = self.compute(args)
-        return tuple([make(computed) for make in self._results])
+        return tuple([make(computed, args) for make in self._results])
 
     def compute(self, args: Sequence[Any]) -> list[torch.Tensor]:
-        """The library's results, of all the subgraph's arguments."""
-        computed = [torch.empty(shape, dtype=dtype) for shape, dtype in self._given]
-        self._session.run_into([_array(args[index]) for index in self._inputs], list(map(_array, computed)))
+        """The library's results, of all the subgraph's arguments, which have the sizes and dtypes that it
+        was compiled for."""
+        addresses, copies = [], []
+        for index in self._inputs:
+            tensor = args[index]
+            if not tensor.is_contiguous():
+                copies.append(tensor := tensor.contiguous())
+            address = tensor.data_ptr()
+            if address % tensor.element_size():
+                copies.append(tensor := tensor.clone())
+                address = tensor.data_ptr()
+            addresses.append(address or _NOTHING.data_ptr())
+        computed = [_empty(shape, dtype=dtype, device="cpu") for shape, dtype in self._given]
+        addresses += [one.data_ptr() or _NOTHING.data_ptr() for one in computed]
+        self._session.run_at(addresses)
+        del copies  # not sooner
         return computed
+
+
+def _named(given: tuple[tuple[int, ...], torch.dtype]) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype, as the library names it."""
+    shape, dtype = given
+    return shape, str(dtype).removeprefix("torch.")
 
 
 def compiled(
@@ -130,15 +151,6 @@ def _packed(captured: Captured, options: CompileOptions) -> Path:
         if name not in needed:
             (folder / name).unlink()
     return folder
-
-
-def _array(tensor: torch.Tensor) -> Any:
-    """The tensor's memory, or that of a contiguous copy, as NumPy has it."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if not tensor.is_contiguous():
-        tensor = tensor.contiguous()
-    return (tensor.view(torch.uint16) if tensor.dtype is _BITS else tensor).numpy()
 
 
 def _check(found: Compiled, captured: Captured, args: Sequence[Any], *, rounded: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from edgepack.config.option_checks import check_opt_level, check_options, check_whole
 from edgepack.errors import ConfigError
 from edgepack.plan.opt_level import ALL
+from edgepack.torch.scheduler import check_scheduler, no_trials
 
 __all__ = ["CompileOptions", "compile_options"]
 
@@ -22,12 +23,15 @@ class CompileOptions:
         threads: how many compute in a run; default ``torch.get_num_threads()`` when a subgraph is compiled.
         shapes: how many times a subgraph is compiled at most, once for each sizes of its inputs (and for each
             state of its parameters); with further ones it stays eager.
+        scheduler: who chooses the kernels' schedules: ``rules``, which the environment's ``TVM_SCHEDULER``
+            cannot change. Default: what ``TVM_SCHEDULER`` says.
         opt_level: how much is done for speed, 0 to 3, as for :func:`edgepack.pack`.
         precision, weights: as for :func:`edgepack.pack`.
     """
 
     threads: int | None = None
     shapes: int = 8
+    scheduler: str | None = None
     opt_level: int = 3
     precision: str | None = None
     weights: str | None = None
@@ -61,6 +65,7 @@ def compile_options(given: Any, mode: str | None = None) -> CompileOptions:
     if given is not None and not isinstance(given, Mapping):
         raise ConfigError(f"options of torch.compile is a dict, not a value of type {type(given).__name__}.")
     values = dict(given or {})
+    no_trials(values.pop("trials", None))
     names = [field.name for field in fields(CompileOptions)]
     for name in values:
         if name not in names:
@@ -71,6 +76,7 @@ def compile_options(given: Any, mode: str | None = None) -> CompileOptions:
             )
     check_whole("threads", values.get("threads"), least=1)
     check_whole("shapes", values.get("shapes", 8), least=1)
+    check_scheduler(values.get("scheduler"))
     check_opt_level(values.get("opt_level", ALL))
     if values.get("shapes", 8) is None:
         raise ConfigError("shapes is a whole number, not None.", hint="Give 1 or more.")

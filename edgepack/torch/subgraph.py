@@ -175,10 +175,11 @@ def _state(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 def _layout(arg: Any) -> Any:
-    """What an argument that varies is compiled for: a tensor's sizes, and strides of its own; a number."""
+    """What an argument that varies is compiled for: a tensor's dtype and sizes, and strides of its own; a
+    number."""
     if not isinstance(arg, torch.Tensor):
         return arg
-    return arg.shape if arg.is_contiguous() else (arg.shape, arg.stride())
+    return (arg.dtype, arg.shape) if arg.is_contiguous() else (arg.dtype, arg.shape, arg.stride())
 
 
 def _is_buffer(node: torch.fx.Node) -> bool:

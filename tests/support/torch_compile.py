@@ -21,10 +21,12 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 
 import edgepack.torch as edgepack_torch
 from edgepack.config.device import load_device
+from edgepack.errors import ConfigError
 from edgepack.pipeline.cache import Cache
 from edgepack.torch import compiled as compiled_module
 from edgepack.torch.canonical import UnknownError, torch_state
 from edgepack.torch.kept import key_of
+from edgepack.torch.options import compile_options
 
 SAID: list[str] = []
 
@@ -100,6 +102,52 @@ def results_of_many_kinds() -> dict[str, Any]:
         "view": first[0].untyped_storage().data_ptr() == first[1].untyped_storage().data_ptr(),
         "inference": first[0].is_inference(),
     }
+
+
+def memory() -> dict[str, Any]:
+    """Results that share memory with inputs, with each other, or are the same; inputs that lie oddly; a
+    subgraph without results."""
+    weight = torch.randn(4, 6)
+
+    def shares(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x @ weight).relu()
+        left, right = y.chunk(2, -1)
+        z = x.exp()
+        return x, x[1:].T, left, right, z, z
+
+    fast, wrong = compiled(shares, threads=1), []
+    storage = torch.randn(100)
+    odd = torch.frombuffer(bytearray(1 + 4 * 12), dtype=torch.float32, offset=1, count=12).view(3, 4)
+    odd.copy_(storage[:12].view(3, 4))
+    cases = {
+        "plain": storage[:12].view(3, 4),
+        "with an offset": storage[5:17].view(3, 4),
+        "not aligned": odd,
+        "transposed": storage[:12].view(4, 3).T,
+        "with a gradient": storage[:12].view(3, 4).clone().requires_grad_(),
+    }
+    with torch.no_grad():
+        said: list[str] = []
+        for name, x in cases.items():
+            found: list[Any] = []
+            said += said_by(lambda x=x, to=found: to.extend(fast(x)))  # type: ignore[misc]
+            eager = shares(x)
+            wrong += [
+                f"{name}: {one}" for one in differences([*found[:2], *found[4:]], [*eager[:2], *eager[4:]])
+            ]
+            wrong += [name] * (not all(map(torch.allclose, found[2:4], eager[2:4])))
+            places = [one.untyped_storage().data_ptr() for one in found]
+            wrong += [f"{name}: memory"] * (
+                places[0] != places[1] or places[0] != x.untyped_storage().data_ptr()
+            )
+            wrong += [f"{name}: memory of results"] * (len(set(places)) != 4 or places[4] != places[5])
+        flags = torch.tensor([True, False, True])
+        both = compiled(lambda a, b: (a & b, ~a))
+        said += said_by(lambda: wrong.extend(differences(both(flags, ~flags), (flags & ~flags, ~flags))))
+        nothing = torch.fx.symbolic_trace(lambda x: ())
+        none = []
+        none += said_by(lambda: none.append(edgepack_torch.backend(nothing, [storage])(storage)))
+    return {"wrong": wrong, "said": said, "none": none}
 
 
 def fast_in_threads(model: Any, fast: Any) -> list[str]:
@@ -201,13 +249,32 @@ def eager_with_a_sentence() -> dict[str, Any]:
 def refused_options() -> dict[str, str]:
     """What is said of options that there are not."""
     said = {}
-    for name, value in (("opt_level", 4), ("thread", 1), ("threads", 0), ("shapes", "many"), ("weights", 3)):
+    given = (
+        *(("opt_level", 4), ("thread", 1), ("threads", 0), ("shapes", "many"), ("weights", 3)),
+        *(("scheduler", "tuned"), ("scheduler", "meta_schedule"), ("scheduler", "fast"), ("trials", 20000)),
+    )
+    for name, value in given:
         try:
             compiled(nn.Linear(2, 2), **{name: value})(torch.ones(1, 2))
         except Exception as error:  # PyTorch's, around edgepack's
-            said[name] = f"{type(error).__name__}: {error}"
+            said[f"{name} {value}"] = f"{type(error).__name__}: {error}"
         torch._dynamo.reset()
     return said
+
+
+def schedulers_of_the_environment() -> dict[str, list[str]]:
+    """What is said of values of ``TVM_SCHEDULER``, each beside no option, and beside ``rules``."""
+    found = {}
+    for value in ("", "default", "meta_schedule", "meta_schedule", "auto_scheduler", "fast", "tuned"):
+        os.environ["TVM_SCHEDULER"] = value
+        for options in ({"scheduler": "rules"}, {}):
+            try:
+                said = said_by(lambda options=options: compile_options(options))  # type: ignore[misc]
+            except ConfigError as error:
+                said = [error.message]
+            found[f"{value} {len(found)}"] = said
+    del os.environ["TVM_SCHEDULER"]
+    return found
 
 
 def plain_loops() -> dict[str, Any]:
@@ -455,7 +522,8 @@ def surroundings() -> dict[str, Any]:
 
 
 QUICK = (
-    *(results_of_many_kinds, sizes_that_vary, explained, eager_with_a_sentence, refused_options),
+    *(results_of_many_kinds, memory, sizes_that_vary, explained, eager_with_a_sentence, refused_options),
+    schedulers_of_the_environment,
     plain_loops,
     kept,
     keys,

@@ -66,6 +66,18 @@ def test_results_of_many_kinds_are_those_of_eager(parts: dict[str, Any]) -> None
     assert found["view"] and found["inference"] and not found["input changed"]
 
 
+def test_results_share_the_memory_that_they_share_eagerly(parts: dict[str, Any]) -> None:
+    found = parts["memory"]
+    assert found["said"] == []
+    assert found["wrong"] == []
+
+
+def test_a_subgraph_without_results_is_eager(parts: dict[str, Any]) -> None:
+    returned, said = parts["memory"]["none"]
+    assert returned == []
+    assert "stays eager: it returns no tensor" in said
+
+
 def test_sizes_beyond_the_limit_are_eager_and_that_is_said_once(parts: dict[str, Any]) -> None:
     found = parts["sizes_that_vary"]
     assert found["wrong"] == []
@@ -87,7 +99,7 @@ def test_the_table_has_what_is_compiled_and_why_the_rest_is_not(parts: dict[str,
     [
         ("writes", "writes to 1 of its inputs"),
         ("draws", "draws random numbers"),
-        ("viewed", "returns a view of one of its inputs"),
+        ("viewed", "computes nothing: what it returns are its inputs, or views of them"),
         ("train", "model.eval()"),
         ("gradients", "torch.inference_mode()"),
     ],
@@ -103,13 +115,27 @@ def test_what_a_compiled_model_cannot_do_is_done_eagerly(parts: dict[str, Any], 
 def test_options_that_there_are_not_are_refused(parts: dict[str, Any]) -> None:
     said = parts["refused_options"]
     for name, why in (
-        ("opt_level", "There is no optimisation level 4"),
-        ("thread", "Did you mean threads?"),
-        ("threads", "threads is at least 1, not 0"),
-        ("shapes", "shapes is a whole number"),
-        ("weights", "weights of"),
+        ("opt_level 4", "There is no optimisation level 4"),
+        ("thread 1", "Did you mean threads?"),
+        ("threads 0", "threads is at least 1, not 0"),
+        ("shapes many", "shapes is a whole number"),
+        ("weights 3", "weights of"),
+        ("scheduler tuned", "scheduler is 'tuned', and this version of edgepack tunes no schedules"),
+        ("scheduler meta_schedule", "scheduler is 'meta_schedule', and this version"),
+        ("scheduler fast", "scheduler is 'fast', which is no scheduler"),
+        ("trials 20000", "trials is for tuning"),
     ):
         assert why in said[name], said[name]
+
+
+def test_a_tuner_that_the_environment_names_is_said_once(parts: dict[str, Any]) -> None:
+    found = parts["schedulers_of_the_environment"]
+    assert [one for name, one in found.items() if int(name.split()[-1]) % 2 == 0] == [[]] * 7  # beside rules
+    said = {name: one for name, one in found.items() if one}
+    assert list(said) == ["meta_schedule 5", "auto_scheduler 9", "fast 11", "tuned 13"]
+    assert "TVM_SCHEDULER is meta_schedule, a tuner of TVM's" in said["meta_schedule 5"][0]
+    assert said["fast 11"] == ["TVM_SCHEDULER is 'fast', which is no scheduler."]
+    assert "tunes no schedules" in said["tuned 13"][0]
 
 
 def test_a_level_of_optimisation_is_that_of_the_library(parts: dict[str, Any]) -> None:
