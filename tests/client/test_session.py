@@ -143,6 +143,17 @@ def test_runs_into_arrays_that_are_there(small_bundle: Bundle) -> None:
                 np.testing.assert_array_equal(array, expected[name])
 
 
+def test_runs_at_addresses_of_memory(small_bundle: Bundle) -> None:
+    x, results = random_input(), [_output(), _sign()]
+    with edgepack.load(small_bundle) as session:
+        expected = session.run(x)
+        session.run_at([array.ctypes.data for array in (x, *results)])
+    for name, array in zip(("output", "sign"), results, strict=True):
+        np.testing.assert_array_equal(array, expected[name])
+    with pytest.raises(ConfigError, match="is closed"):
+        session.run_at([array.ctypes.data for array in (x, *results)])
+
+
 def _output() -> np.ndarray:
     return np.empty((ROWS, COLUMNS), "f4")
 
