@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ConfigError, ModelError
 from edgepack.programs.flat import flattened
+from edgepack.programs.quantised import of_plain_tensors
 from edgepack.registry import object_kind
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            module = of_plain_tensors(module)
             return torch.export.export(module, arguments, keywords, dynamic_shapes=dynamic_shapes)
     except Exception as error:  # PyTorch's own, of many classes
         places = _LINE.findall(str(error))

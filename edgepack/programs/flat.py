@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ModelError
 from edgepack.programs.names import input_names, output_names, placeholders, unique
+from edgepack.programs.quantised import has_wrapped_tensors, of_plain_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -55,13 +56,19 @@ def flattened(program: ExportedProgram, where: str) -> FlatProgram:
     given = example_of(program, where)
     leaves, spec = pytree.tree_flatten(given)
     tensors = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-    module = unlifted(program)
+    module = of_plain_tensors(unlifted(program))
     kinds = [one.arg for one in program.graph_signature.output_specs if one.kind == OutputKind.USER_OUTPUT]
     returned = [isinstance(one, TensorArgument) for one in kinds]
     results = program.call_spec.out_spec.unflatten(kinds) if program.call_spec.out_spec else kinds
     outputs = [name for name, one in zip(output_names(results), returned, strict=True) if one]
     inputs = [name for name, one in zip(input_names(program, given), tensors, strict=True) if one]
-    if all(tensors) and all(returned) and _is_plain(spec) and _is_plain(program.call_spec.out_spec):
+    if (
+        all(tensors)
+        and all(returned)
+        and _is_plain(spec)
+        and _is_plain(program.call_spec.out_spec)
+        and not has_wrapped_tensors(program.state_dict.values())
+    ):
         return FlatProgram(program, tuple(inputs), tuple(unique(outputs)))
 
     class Flat(torch.nn.Module):  # type: ignore[misc]

@@ -5,17 +5,26 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ModelError
+from edgepack.programs.places import place_of
+from edgepack.programs.quantised import is_quantised, written_out
+from edgepack.programs.quantised_onnx import OPSET, odd_form, translations
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 __all__ = ["onnx_program", "quiet"]
+
+#: Of escape sequences that PyTorch prints words with.
+_COLOUR = re.compile(r"\x1b\[\d*m")
+#: Operators that check, and compute nothing: the exporter leaves them out.
+_CHECKS = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"})
+
 
 #: Newest operator set that edgepack's tests and ONNX Runtime both know well.
 _OPSET = 20
@@ -33,14 +42,17 @@ def onnx_program(program: ExportedProgram, names: Sequence[str], results: Sequen
     """
     import torch
 
+    quantised = is_quantised(program)
     with quiet():
         try:
+            program = written_out(program) if quantised else program
             made = torch.onnx.export(
                 program,
                 dynamo=True,
                 input_names=list(names),
                 output_names=list(results),
-                opset_version=_OPSET,
+                opset_version=OPSET if quantised else _OPSET,
+                custom_translation_table=translations() if quantised else None,
                 verbose=False,
             )
         except Exception as error:  # PyTorch's own, of many classes
@@ -67,32 +79,39 @@ def quiet() -> Iterator[None]:
 
 def _refusal(program: ExportedProgram, error: Exception, where: str) -> ModelError:
     """What PyTorch's exporter could not do: all operators without an equivalent, or its own sentence."""
-    missing: Counter[tuple[str, str]] = Counter()
     try:
-        from torch.onnx._internal.exporter import _registration
-
-        registry = _registration.ONNXRegistry.from_torchlib()
-        for node in program.run_decompositions().graph.nodes:
-            if (
-                node.op == "call_function"
-                and hasattr(node.target, "_schema")
-                and not registry.is_registered(node.target)
-            ):
-                stack = node.meta.get("nn_module_stack") or {}
-                module = next(reversed([path for path, _ in stack.values()]), "")
-                missing[str(node.target), str(module)] += 1
+        missing = _missing(program)
     except Exception:  # the exporter's insides change between versions
-        missing.clear()
+        missing = []
     if missing:
-        listed = [f"{operator} ({module or 'the module itself'})" for operator, module in missing]
         return ModelError(
             f"{where} has operators that PyTorch's ONNX exporter has no equivalent of: "
-            f"{', '.join(listed[:20])}.",
+            f"{', '.join(missing[:20])}{' ...' if len(missing) > 20 else ''}.",
             hint="Write these layers by other operators, or leave them out of the exported module.",
         )
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    lines = [line for line in _COLOUR.sub("", str(error)).strip().splitlines() if line.strip()]
+    causes = [line.partition(">: ")[2] for line in lines if line.startswith("<class ")] or lines
     return ModelError(
-        f"{where} cannot be exported to ONNX: {lines[0].strip() if lines else type(error).__name__}",
+        f"{where} cannot be exported to ONNX: {causes[0].strip() if causes else type(error).__name__}",
         hint="Does torch.onnx.export(module, example, dynamo=True) export it?",
         detail="\n".join(lines[:40]),
     )
+
+
+def _missing(program: ExportedProgram) -> list[str]:
+    """Each operator without an equivalent, its module, and the line of Python that calls it."""
+    from torch.onnx._internal.exporter import _registration
+
+    registry = _registration.ONNXRegistry.from_torchlib()
+    known = translations() if is_quantised(program) else {}
+    found: dict[str, None] = {}
+    for node in written_out(program).graph.nodes if known else ():
+        if node.target in known and (odd := odd_form(node)):
+            found[f"{node.target} {odd} ({place_of(node)})"] = None
+    for node in program.run_decompositions().graph.nodes:
+        called = node.op == "call_function" and hasattr(node.target, "_schema")
+        if not called or node.target in known or str(node.target) in _CHECKS:
+            continue
+        if not registry.is_registered(node.target):
+            found[f"{node.target} ({place_of(node)})"] = None
+    return list(found)

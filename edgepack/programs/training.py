@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgepack.errors import ModelError
+from edgepack.programs.places import module_of
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,7 @@ def refuse_training(functional: ExportedProgram, where: str) -> None:
         name = getattr(node.target, "_opname", "")
         if name not in _TRAINING or not _is_true(node, _TRAINING[name]):
             continue
-        module = _module_of(node)
+        module = module_of(node)
         raise ModelError(
             f"{where} was exported in training mode: {name} at {module or node.name} updates statistics "
             "or draws random numbers.",
@@ -55,10 +56,3 @@ def _is_true(node: torch.fx.Node, argument: str) -> bool:
         return bool(node.kwargs[argument])
     at = names.index(argument) if argument in names else len(node.args)
     return at < len(node.args) and bool(node.args[at])
-
-
-def _module_of(node: torch.fx.Node) -> str:
-    """The path of the module that a node is of (``encoder.layer.0.norm``)."""
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = [path for path, _ in stack.values()]
-    return str(paths[-1]) if paths else ""

@@ -1,5 +1,5 @@
 """Packs modules of PyTorch's, in a process that has it, and prints what came of each as JSON: the tests that
-need PyTorch share one import of it. ``python -m tests.support.torch_programs FOLDER``."""
+need PyTorch share one import of it. ``python -m tests.support.torch_programs FOLDER [PART ...]``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import edgepack
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.programs.exporting import exported_program
 from edgepack.programs.flat import flattened
+from tests.support.quantised_programs import quantised
 from workbench.models.evaluate import run_onnxruntime
 
 
@@ -185,7 +186,9 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    print(json.dumps({part.__name__: part(folder) for part in (nested, cache, stream, halves, refused)}))
+    parts = (nested, cache, stream, halves, refused, quantised)
+    chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
+    print(json.dumps({part.__name__: part(folder) for part in chosen}))
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.torch.program_json import more_than_data
+from edgepack.compiler.frontend.torch.program_json import libraries, more_than_data
 from edgepack.errors import ModelError
 from edgepack.programs.exporting import EXTRA
+from edgepack.programs.quantised import define_operators
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -53,7 +54,7 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     """
     torch = _torch()
     copy = folder / "checked.pt2"
-    check_archive(model, copy)
+    define_operators(check_archive(model, copy), str(model))
     extra = {EXTRA: ""}
     try:
         with _nothing_is_unpickled(), warnings.catch_warnings():
@@ -75,17 +76,21 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     return program, said if isinstance(said, dict) else {}
 
 
-def check_archive(model: Path, copy: Path | None = None) -> None:
+def check_archive(model: Path, copy: Path | None = None) -> set[str]:
     """Looks through an archive; :class:`ModelError` names what is not data in it.
 
     Args:
         copy: what was looked at is written there, an archive of these entries and nothing else.
+
+    Returns:
+        the libraries whose operators its programs call (``aten``).
     """
     try:
         with zipfile.ZipFile(model) as archive:
-            _check_entries(model, archive)
+            called = _check_entries(model, archive)
             if copy is not None:
                 _write(archive, copy)
+            return called
     except FileNotFoundError:
         raise ModelError(f"There is no model file {model}.", hint="Check the path.") from None
     except (zipfile.BadZipFile, OSError, ValueError, RecursionError, NotImplementedError, *_ODD) as error:
@@ -95,7 +100,8 @@ def check_archive(model: Path, copy: Path | None = None) -> None:
         ) from error
 
 
-def _check_entries(model: Path, archive: zipfile.ZipFile) -> None:
+def _check_entries(model: Path, archive: zipfile.ZipFile) -> set[str]:
+    called: set[str] = set()
     entries = [(one, *one.filename.partition("/")[::2]) for one in archive.infolist()]
     if not any(_PROGRAM.fullmatch(name) for _, _, name in entries):
         raise ModelError(
@@ -114,12 +120,16 @@ def _check_entries(model: Path, archive: zipfile.ZipFile) -> None:
             raise _not_data(model, f"{name!r:.80} in it is nothing that torch.export.save writes")
         if one.compress_type != zipfile.ZIP_STORED:
             raise _not_data(model, f"{name} is compressed, which torch.export.save never does")
-        if _PROGRAM.fullmatch(name) and (said := more_than_data(json.loads(archive.read(one)))):
-            raise _not_data(model, said)
+        if _PROGRAM.fullmatch(name):
+            text = archive.read(one).decode("utf-8")
+            if said := more_than_data(json.loads(text)):
+                raise _not_data(model, said)
+            called |= libraries(text)
         if _CONFIG.fullmatch(name):
             for key, payload in json.loads(archive.read(one))["config"].items():
                 if payload["use_pickle"] is not False:
                     raise _not_data(model, f"{key!r} in it is pickled")
+    return called
 
 
 def _write(archive: zipfile.ZipFile, copy: Path) -> None:

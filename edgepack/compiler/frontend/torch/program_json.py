@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["more_than_data"]
+__all__ = ["libraries", "more_than_data"]
 
 #: Functions that serialised graphs call: operators of these libraries, and arithmetic of sizes.
 _CALLED = re.compile(
@@ -23,6 +23,8 @@ _CALLED = re.compile(
 )
 #: Operators that read or write files.
 _FILES = re.compile(r"torch\.ops\.\w+\.(?:from_file|save|load|open|read|write|fork|exec)\w*(?:\.\w+)?")
+
+_LIBRARY = re.compile(r'"torch\.ops\.(\w+)\.')
 
 #: A token of a symbolic size; two names or numbers never stand side by side, and nothing is an attribute.
 _TOKEN = re.compile(
@@ -63,6 +65,11 @@ def more_than_data(program: Any) -> str:
                 if isinstance(size, str) and not _is_arithmetic(size):
                     return f"the size {size[:80]!r} in it is no arithmetic"
     return ""
+
+
+def libraries(text: str) -> set[str]:
+    """Of the operators that the JSON of a program may call, what stands before the name: ``aten``."""
+    return set(_LIBRARY.findall(text))
 
 
 def _is_arithmetic(text: str) -> bool:

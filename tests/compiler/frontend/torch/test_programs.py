@@ -71,3 +71,30 @@ def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     ):
         assert said[name].startswith(begins) and names in said[name], said[name]
     assert "aten._linalg_eigh.default" in said["unknown"] and "bessel_j0" in said["unknown"]
+
+
+def quantised_parts(parts: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = parts["quantised"]
+    if not found:
+        pytest.skip("torchao is not installed: make build/torch/.installed")
+    return found
+
+
+def test_quantised_programs_multiply_integers(parts: dict[str, Any]) -> None:
+    """Of PT2E (convolutions and a linear layer) and of torchao (two linear layers); the reference is the
+    quantised module itself, off by a step of a few elements."""
+    found = quantised_parts(parts)["network"]
+    assert found["ok"] and found["reference"].endswith(", eager") and found["error"] < 0.02
+    assert len(found["operands"]) == 5 and all(found["operands"])
+
+
+@pytest.mark.parametrize("name", ["int4 groups", "int8 channels", "pt2e dynamic", "bounds"])
+def test_quantised_operators_are_those_of_onnx(parts: dict[str, Any], name: str) -> None:
+    found = quantised_parts(parts)[name]
+    assert "DequantizeLinear" in found["operators"] and found["worst"] < 1e-6
+
+
+def test_quantised_operators_without_a_form_are_listed_at_once(parts: dict[str, Any]) -> None:
+    said = quantised_parts(parts)["odd"]
+    assert "torchao.quantize_affine.default of blocks [2, 4]" in said and "quantise" in said.split("(")[1]
+    assert "torchao.quantize_affine_float8_non_decomposed.default (" in said
