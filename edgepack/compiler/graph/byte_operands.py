@@ -1,11 +1,13 @@
-"""Matrix products of bytes less a zero point that is known at run time, as products of the bytes themselves.
+"""Products and convolutions of bytes less a zero point, as those of the bytes themselves.
 
-Dynamic quantisation computes scale and zero point of activations from these. The sums are those of the bytes
-and the weights, less the zero point times the sum of each column of weights::
+Models whose arithmetic is written out in integers subtract the zero point first; dynamic quantisation
+computes it from the activations. The sums are those of the bytes and the weights, less the zero point times
+the sum of each column of weights::
 
     (x - zx) w = x w - zx sum(w)
 
-All of it is int32, which wraps around on both sides alike.
+All of it is int32, which wraps around on both sides alike. What a convolution reads outside of an image is
+the zero point, which has to be known then.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.compiler.graph.integer_operands import BYTES
+from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS
 from edgepack.compiler.graph.quantised_rounding import shifted
 from edgepack.compiler.graph.quantised_values import ByteProducts
 from edgepack.compiler.graph.rewrite import (
@@ -43,9 +45,17 @@ class _ByteOperands(Rewriter):
         super().__init__(module)
         self.quads = quads
         self.calls: dict[relax.Expr, relax.Call] = {}
+        #: Sums that were made of products and constants: the two.
+        self.corrected: dict[relax.Expr, tuple[relax.Expr, Array]] = {}
 
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
-        new = self._product(call, args) if op_name(call) == "relax.matmul" else None
+        name, new = op_name(call), None
+        if name == "relax.matmul":
+            new = self._product(call, args)
+        elif name in CONVOLUTIONS:
+            new = self._convolution(call, args)
+        elif name == "relax.add":
+            new = self._sum(args)
         made = super().visit_call(call, args) if new is None else new
         self.calls[made] = relax.Call(call.op, list(args), call.attrs, call.ty_args)
         return made
@@ -63,15 +73,75 @@ class _ByteOperands(Rewriter):
         padded = np.pad(weights, [(0, -rows % 4), (0, 0)])
         if not self.quads.fits(padded):
             return None
-        moved = 128 * (int(self.quads.left == "uint8") - int(dtype_of(x) == "uint8"))
-        x = shifted(self, x, moved, self.quads.left)
+        x, moved = self._as_left(x)
         if rows % 4:
             x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * len(shape_of(x)) - 1), -rows % 4]))
         sums = self.emit(relax.op.matmul(x, constant(padded.astype(np.int8)), out_dtype="int32"))
+        if is_constant(zero):
+            return self._added(sums, (-(int(numpy_of(zero)) + moved) * weights.sum(0)).astype(np.int32))
         if moved:
             zero = self.emit(relax.op.add(zero, constant(np.array(moved, np.int32))))
         columns = constant(weights.sum(0).astype(np.int32))
         return self.emit(relax.op.subtract(sums, self.emit(relax.op.multiply(columns, zero))))
+
+    def _convolution(self, call: relax.Call, args: Sequence[relax.Expr]) -> OptionalExpr:
+        """The convolution of quads of bytes, channels last; None if it is none."""
+        a, found, weights = call.attrs, self._less_zero(args[0]), self._known(args[1])
+        if dtype_of(call) != "int32" or str(a.data_layout)[-1] != "C" or str(a.kernel_layout)[-2:] != "IO":
+            return None
+        if found is None or weights is None or not is_constant(found[1]):
+            return None
+        inner, rank = weights.shape[-2], weights.ndim - 2
+        if inner < 2 or (inner % 4 and int(a.groups) > 1):
+            return None
+        padded = np.pad(weights, [*[(0, 0)] * rank, (0, -inner % 4), (0, 0)])
+        if not self.quads.fits(padded.reshape(-1, weights.shape[-1])):
+            return None
+        x, moved = self._as_left(found[0])
+        offset = int(numpy_of(found[1])) + moved
+        pads = [int(n) for n in a.padding]
+        if inner % 4:
+            x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * rank + 3), -inner % 4]))
+        if any(pads) and offset:
+            widths = [n for i in range(rank) for n in (pads[i], pads[i + rank])]
+            x = self.emit(relax.op.nn.pad(x, [0, 0, *widths, 0, 0], pad_value=float(offset)))
+            pads = [0] * len(pads)
+        operator = getattr(relax.op.nn, op_name(call).removeprefix("relax.nn."))
+        sums = self.emit(
+            operator(
+                x,
+                constant(padded.astype(np.int8)),
+                strides=list(a.strides),
+                padding=pads,
+                dilation=list(a.dilation),
+                groups=int(a.groups),
+                data_layout=str(a.data_layout),
+                kernel_layout=str(a.kernel_layout),
+                out_layout=str(a.out_layout),
+                out_dtype="int32",
+            )
+        )
+        columns = weights.reshape(-1, weights.shape[-1]).sum(0)
+        return self._added(sums, (-offset * columns).astype(np.int32)) if offset else sums
+
+    def _as_left(self, x: relax.Expr) -> tuple[relax.Expr, int]:
+        """Bytes as the type that the instruction takes, and what was added to them for it."""
+        moved = 128 * (int(self.quads.left == "uint8") - int(dtype_of(x) == "uint8"))
+        return shifted(self, x, moved, self.quads.left), moved
+
+    def _added(self, sums: relax.Expr, number: Array) -> relax.Expr:
+        """Sums and a constant, which the next one joins."""
+        made = self.emit(relax.op.add(sums, constant(number)))
+        self.corrected[made] = sums, number
+        return made
+
+    def _sum(self, args: Sequence[relax.Expr]) -> OptionalExpr:
+        """A further constant that is added to corrected sums."""
+        for sums, other in (args, args[::-1]):
+            if sums in self.corrected and is_constant(other) and dtype_of(other) == "int32":
+                base, number = self.corrected[sums]
+                return self._added(base, number + numpy_of(other))
+        return None
 
     def _less_zero(self, expr: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
         """The bytes that a tensor of int32 is, and the scalar of int32 that was subtracted from them."""

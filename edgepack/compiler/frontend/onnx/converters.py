@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from edgepack.compiler.frontend.onnx import casts, custom, dynamic_quantisation, recurrent, scans, selection
+from edgepack.compiler.frontend.onnx import (
+    casts,
+    custom,
+    dynamic_quantisation,
+    fixed_point,
+    recurrent,
+    scans,
+    selection,
+)
 from edgepack.compiler.frontend.onnx.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
@@ -119,6 +127,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     **scans.CONVERTERS,
     **custom.CONVERTERS,
     **dynamic_quantisation.CONVERTERS,
+    **fixed_point.CONVERTERS,
     **selection.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,

@@ -13,6 +13,7 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.binding import bind, model_inputs
 from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.extents import check_nodes
+from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.model_file import read_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
 from edgepack.compiler.frontend.onnx.random_numbers import draw
@@ -122,7 +123,8 @@ def cut(model: onnx.ModelProto, options: ImportOptions) -> None:
         field, copies = getattr(graph, kind), list(values)
         del field[:]
         field.extend(copies)
-    del graph.value_info[:]
+    if not is_fixed_point(model):  # of whose operators nothing infers shapes
+        del graph.value_info[:]
     model.ir_version = max(model.ir_version, 4)  # before, initializers are inputs too
 
 
@@ -207,7 +209,8 @@ def _bind_known(model: onnx.ModelProto, options: ImportOptions) -> None:
     for value in model.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.ClearField("shape")
-    del model.graph.value_info[:]
+    if not is_fixed_point(model):
+        del model.graph.value_info[:]
 
 
 def _types(model: onnx.ModelProto, wanted: Sequence[str]) -> dict[str, onnx.ValueInfoProto]:

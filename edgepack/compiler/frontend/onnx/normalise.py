@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
+from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
@@ -38,6 +39,8 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
 
     Args:
         model: all input shapes static (:func:`edgepack.compiler.frontend.onnx.binding.bind`), weights loaded.
+            One with operators of fixed-point numbers, of which ONNX Runtime knows nothing, has its constants
+            folded, and the types and shapes of all values declared.
         limits: how much may become of it.
 
     Raises:
@@ -45,10 +48,17 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
     """
     import onnx
 
+    if is_fixed_point(model):
+        return _rewritten(model)
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
         model.graph.value_info.extend(_value_types(model))
+    return _rewritten(model)
+
+
+def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, whose constants are folded, of operators that the importer reads well; changed in place."""
     model = rewrites.apply(model)
     retype(model)
     model = with_byte_tables(model)

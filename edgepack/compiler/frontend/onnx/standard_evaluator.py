@@ -6,8 +6,10 @@ It knows every operator of the newest opset with every type, and takes its time:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.fixed_point_reference import fixed_point_operators
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs
 
 if TYPE_CHECKING:
@@ -40,8 +42,41 @@ def evaluate(model: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> list
     from onnx.reference import ReferenceEvaluator
 
     with np.errstate(all="ignore"):
-        results = ReferenceEvaluator(model).run(None, dict(inputs))
+        operators = [*fixed_point_operators(), _max_pool()]
+        results = ReferenceEvaluator(model, new_ops=operators).run(None, dict(inputs))
     return [np.asarray(result) for result in results]
+
+
+@cache
+def _max_pool() -> Any:
+    """MaxPool with padding of different widths, and of integers, whose padding is no NaN."""
+    from onnx.reference.ops.op_max_pool import MaxPool as OfFloats
+
+    class MaxPool(OfFloats):  # type: ignore[misc]
+        def _run(self, x: Any, **attributes: Any) -> Any:
+            plain = attributes.get("auto_pad", "NOTSET") == "NOTSET" and not attributes.get("ceil_mode")
+            if not plain or len(self.onnx_node.output) > 1:
+                return super()._run(x, **attributes)
+            return (_largest(x, attributes),)
+
+    return MaxPool
+
+
+def _largest(x: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]:
+    """The largest number of each window."""
+    import numpy as np
+
+    size, rank = attributes["kernel_shape"], x.ndim - 2
+    strides, dilation = (list(attributes.get(key) or [1] * rank) for key in ("strides", "dilations"))
+    pads = list(attributes.get("pads") or [0] * 2 * rank)
+    widths = [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))]
+    least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    padded = np.pad(x, widths, constant_values=least)
+    reach = [(taps - 1) * step + 1 for taps, step in zip(size, dilation, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, 2 + rank)))
+    places = [slice(None), slice(None), *(slice(None, None, n) for n in strides)]
+    taps = [slice(None, None, n) for n in dilation]
+    return np.asarray(windows[(*places, *taps)].max(tuple(range(-rank, 0))))
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:

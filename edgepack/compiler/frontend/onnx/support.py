@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from edgepack.compiler.frontend.onnx.fixed_point import of_fixed_point
 from edgepack.compiler.frontend.onnx.function_bodies import has_function_body
 from edgepack.errors import ModelError
 
@@ -114,7 +115,7 @@ class RefusedNodesError(ModelError):
 
 def is_importable(node: onnx.NodeProto) -> bool:
     """Whether the importer converts this node."""
-    return node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
+    return (node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE) or of_fixed_point(node)
 
 
 def is_refused(node: onnx.NodeProto) -> bool:

@@ -1,0 +1,70 @@
+"""The operators of ``fixed_point.py`` for ONNX's own evaluator: NumPy, in integers of 64 bits."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.onnx.fixed_point import (
+    DOMAIN,
+    HIGH_MUL,
+    MULTIPLY,
+    MULTIPLY_ONCE,
+    ROUNDING_SHIFT,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["fixed_point_operators"]
+
+
+def _high_mul(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    return np.asarray((a.astype(np.int64) * b.astype(np.int64) + (1 << 30)) >> 31, np.int32)
+
+
+def _rounding_shift(x: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    wide, by = x.astype(np.int64), exponent.astype(np.int64)
+    half = np.where(by > 0, np.left_shift(np.int64(1), np.maximum(by - 1, 0)), 0)
+    down = np.where((wide < 0) & (by > 0), 1, 0)  # halves away from zero
+    return np.asarray((wide + half - down) >> by, np.int32)
+
+
+def _multiply(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    left = np.left_shift(x.astype(np.int32), np.maximum(shift, 0).astype(np.int32))
+    return _rounding_shift(_high_mul(left, multiplier), np.maximum(-shift, 0))
+
+
+def _multiply_once(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    product = x.astype(np.int64) * multiplier.astype(np.int64)
+    half = np.left_shift(np.int64(1), shift.astype(np.int64) - 1)
+    return np.asarray((product + half - (x < 0)) >> shift.astype(np.int64), np.int32)
+
+
+@cache
+def fixed_point_operators() -> list[Any]:
+    """Classes of ``onnx.reference``, one for each operator."""
+    from onnx.reference.op_run import OpRun
+
+    def operator(name: str, function: Any) -> Any:
+        def run(self: Any, *operands: NDArray[Any], **attributes: Any) -> tuple[NDArray[Any]]:
+            del self, attributes
+            return (function(*operands),)
+
+        return type(name, (OpRun,), {"op_domain": DOMAIN, "_run": run})
+
+    functions = {
+        HIGH_MUL: _high_mul,
+        ROUNDING_SHIFT: _rounding_shift,
+        MULTIPLY: _multiply,
+        MULTIPLY_ONCE: _multiply_once,
+    }
+    return [operator(name, function) for name, function in functions.items()]

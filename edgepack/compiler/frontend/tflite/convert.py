@@ -1,0 +1,177 @@
+"""A TFLite model as an ONNX model of standard and fixed-point operators."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
+from edgepack.compiler.frontend.tflite import operators
+from edgepack.compiler.frontend.tflite.emitter import Emitter
+from edgepack.compiler.frontend.tflite.model import Model, Operator, Subgraph
+from edgepack.compiler.frontend.tflite.operators.contract import Converter, UnsupportedFormError
+from edgepack.compiler.frontend.tflite.operators.variables import State, without_variables
+from edgepack.errors import EdgepackError, ModelError
+from edgepack.plan.dtypes import DTYPES
+from edgepack.plan.types import TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Converted", "convert", "converters", "unconverted"]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model that was converted.
+
+    Attributes:
+        model: in ONNX, of static shapes.
+        inputs, outputs: in the file's order, state behind them.
+        states: variables that became inputs and outputs.
+        subgraph: what was converted, whose tensors beyond the file's stand for variables.
+        hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
+    """
+
+    model: onnx.ModelProto
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    states: tuple[State, ...]
+    subgraph: Subgraph
+    hybrid: int
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The tensors whose values outputs have, by the outputs' names."""
+        indices = [*self.subgraph.outputs, *(state.returned for state in self.states)]
+        return {spec.name: index for spec, index in zip(self.outputs, indices, strict=True)}
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it computes with integers, as the interpreter's reference kernels do."""
+        return is_fixed_point(self.model)
+
+
+@cache
+def converters() -> Mapping[str, Converter]:
+    """The converters of all operators, by their kinds."""
+    found: dict[str, Converter] = {}
+    for info in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
+        found.update(getattr(importlib.import_module(info.name), "CONVERTERS", {}))
+    return found
+
+
+def convert(model: Model) -> Converted:
+    """Converts the first subgraph.
+
+    Raises:
+        ModelError: there are operators that are not converted, all of which are named.
+    """
+    subgraph, states = without_variables(model)
+    _check(subgraph)
+    emitter = Emitter(subgraph)
+    for index in subgraph.inputs:
+        emitter.given(index)
+    refused: dict[str, list[str]] = {}
+    for operator in subgraph.operators:
+        emitter.begin(operator)
+        reason = _converted(emitter, operator)
+        if reason:
+            refused.setdefault(reason, []).append(_name(subgraph, operator))
+            _stand_in(emitter, operator)
+    if refused:
+        raise _refused(refused)
+    results = [(index, subgraph.tensors[index].name) for index in subgraph.outputs]
+    results += [(state.returned, state.returned_as) for state in states]
+    try:
+        names = [emitter.output(index, name) for index, name in results]
+    except KeyError as error:
+        raise ModelError(f"The model is damaged: {error.args[0]}.", hint="Convert it again.") from error
+    return Converted(
+        emitter.model(subgraph.inputs, names),
+        emitter.specs([subgraph.tensors[index].name for index in subgraph.inputs]),
+        emitter.specs(names),
+        tuple(states),
+        subgraph,
+        emitter.hybrid,
+    )
+
+
+def unconverted(model: Model) -> dict[str, list[str]]:
+    """Names of what operators without a converter compute, by operator."""
+    found: dict[str, list[str]] = {}
+    main, _ = without_variables(model)
+    for operator in main.operators:
+        if operator.custom or operator.kind not in converters():
+            found.setdefault(operator.kind, []).append(_name(main, operator))
+    return found
+
+
+def _check(subgraph: Subgraph) -> None:
+    if not subgraph.outputs:
+        raise ModelError("The model has no outputs: there is nothing to compute.", hint="Convert it again.")
+    for index in (*subgraph.inputs, *subgraph.outputs):
+        tensor = subgraph.tensors[index]
+        if tensor.dtype not in DTYPES:
+            raise ModelError(
+                f"The tensor {tensor.name!r} is of {tensor.dtype}, which edgepack does not have.",
+                hint="Convert the model with inputs and outputs of numbers.",
+            )
+
+
+def _converted(emitter: Emitter, operator: Operator) -> str:
+    """Converts an operator; why not, or ""."""
+    converter = converters().get(operator.kind)
+    if operator.custom:
+        return f"{operator.kind}: a custom operator, unknown here"
+    if converter is None:
+        return f"{operator.kind}: no converter for it"
+    try:
+        converter(emitter, operator)
+    except UnsupportedFormError as error:
+        return f"{operator.kind}: {error}"
+    except EdgepackError as error:
+        return f"{operator.kind}: {error.message}"
+    except MemoryError:
+        raise
+    except Exception as error:  # what a damaged file says of itself need not fit together
+        return f"{operator.kind}: a form that edgepack does not know ({type(error).__name__}: {error})"
+    return ""
+
+
+def _stand_in(emitter: Emitter, operator: Operator) -> None:
+    """Results of an operator that was not converted, so that those behind it are looked at too."""
+    import numpy as np
+
+    for index in operator.outputs:
+        tensor = emitter.tensors[index]
+        if tensor.dtype in DTYPES and np.prod(tensor.shape, dtype=np.float64) < 1 << 26:
+            emitter.result(index, emitter.op("Identity", emitter.const(np.zeros(tensor.shape, tensor.dtype))))
+
+
+def _name(subgraph: Subgraph, operator: Operator) -> str:
+    return subgraph.tensors[operator.outputs[0]].name if operator.outputs else f"operator {operator.index}"
+
+
+def _refused(refused: Mapping[str, Sequence[str]]) -> ModelError:
+    lines = [f"{reason} ({_listed(names)})" for reason, names in refused.items()]
+    count = sum(map(len, refused.values()))
+    return ModelError(
+        f"{count} operator{'s' if count > 1 else ''} of the model cannot be compiled: "
+        + "; ".join(lines)
+        + ".",
+        hint="Convert the model without them, or cut it (--outputs).",
+        refused=[
+            {"operator": reason.partition(":")[0], "nodes": list(names), "reason": reason.partition(": ")[2]}
+            for reason, names in refused.items()
+        ],
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more

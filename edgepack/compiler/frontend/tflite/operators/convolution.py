@@ -1,0 +1,262 @@
+"""Convolutions and fully connected layers, of floats and of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.tflite.emitter import Emitter
+from edgepack.compiler.frontend.tflite.fixed_point import BOUNDS, centred, integer_range, requantised
+from edgepack.compiler.frontend.tflite.model import Operator, Tensor
+from edgepack.compiler.frontend.tflite.operators.contract import (
+    Converter,
+    UnsupportedFormError,
+    is_quantised,
+    option,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["CONVERTERS", "Window", "activated", "padding_of", "window_of"]
+
+#: The schema's number of the padding SAME; VALID is 1.
+SAME = 0
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a window slides over an image.
+
+    Attributes:
+        size, strides, dilation: along rows and columns.
+        padding: before rows, before columns, behind rows, behind columns.
+    """
+
+    size: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]
+
+    def attributes(self) -> dict[str, Any]:
+        """Those of ONNX's operators."""
+        return {
+            "kernel_shape": list(self.size),
+            "strides": list(self.strides),
+            "dilations": list(self.dilation),
+            "pads": list(self.padding),
+        }
+
+
+def padding_of(
+    scheme: int, extents: Sequence[int], size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, int, int, int]:
+    """Zeros before and behind rows and columns. SAME: as many that the result has ``ceil(extent / stride)``
+    elements, the odd one behind (``ComputePaddingWithOffset`` of ``tensorflow/lite/kernels/padding.h``)."""
+    if scheme != SAME:
+        return (0, 0, 0, 0)
+    before, behind = [], []
+    for extent, taps, stride, step in zip(extents, size, strides, dilation, strict=True):
+        count = -(-extent // stride)
+        total = max((count - 1) * stride + (taps - 1) * step + 1 - extent, 0)
+        before.append(total // 2)
+        behind.append(total - total // 2)
+    return (before[0], before[1], behind[0], behind[1])
+
+
+def window_of(operator: Operator, image: Sequence[int], size: tuple[int, int]) -> Window:
+    """The window of an operator over an image (N, H, W, C)."""
+    strides = option(operator, "strideH", 1), option(operator, "strideW", 1)
+    dilation = option(operator, "dilationHFactor", 1), option(operator, "dilationWFactor", 1)
+    if min(*strides, *dilation, *size) < 1:
+        raise UnsupportedFormError("a window, stride or dilation below 1")
+    padding = padding_of(option(operator, "padding"), image[1:3], size, strides, dilation)
+    return Window(size, strides, dilation, padding)
+
+
+def activated(emitter: Emitter, x: str, activation: int) -> str:
+    """Floats behind a fused activation function."""
+    if activation == 4:
+        return emitter.op("Tanh", x)
+    if activation not in BOUNDS:
+        raise UnsupportedFormError(f"the fused activation function {activation}")
+    low, high = BOUNDS[activation]
+    if high < float("inf"):
+        return emitter.op("Clip", x, emitter.scalar(low, x), emitter.scalar(high, x), shape=emitter.shape(x))
+    return emitter.op("Relu", x) if low == 0 else x
+
+
+def _conv(emitter: Emitter, operator: Operator) -> None:
+    image, weights = (emitter.tensors[i] for i in operator.inputs[:2])
+    _check_rank(image, weights)
+    channels = weights.shape[3]
+    if not channels or image.shape[3] % channels:
+        raise UnsupportedFormError(f"{image.shape[3]} channels in groups of {channels}")
+    window = window_of(operator, image.shape, (weights.shape[1], weights.shape[2]))
+    _convolved(emitter, operator, window, (0, 3, 1, 2), image.shape[3] // channels)
+
+
+def _depthwise(emitter: Emitter, operator: Operator) -> None:
+    image, weights = (emitter.tensors[i] for i in operator.inputs[:2])
+    _check_rank(image, weights)
+    window = window_of(operator, image.shape, (weights.shape[1], weights.shape[2]))
+    if not image.shape[3] or weights.shape[3] % image.shape[3]:
+        raise UnsupportedFormError(f"{weights.shape[3]} filters of {image.shape[3]} channels")
+    _convolved(emitter, operator, window, (3, 0, 1, 2), image.shape[3])
+
+
+def _check_rank(image: Tensor, weights: Tensor) -> None:
+    if len(image.shape) != 4 or len(weights.shape) != 4:
+        raise UnsupportedFormError(f"an image of {len(image.shape)} dimensions")
+
+
+def _convolved(
+    emitter: Emitter, operator: Operator, window: Window, axes: Sequence[int], groups: int
+) -> None:
+    """A convolution whose weights have their dimensions in the order ``axes`` of (O, I, H, W)."""
+    image, weights = (emitter.tensors[i] for i in operator.inputs[:2])
+    result = emitter.tensors[operator.outputs[0]]
+    integers = is_quantised(image)
+    x = centred(emitter, operator.inputs[0]) if integers else emitter.value(operator.inputs[0])
+    w = emitter.transpose(_weights(emitter, operator, image, weights), axes)
+    first = emitter.channels_first(x)
+    rows, columns = _extents(image.shape[1:3], window)
+    shape = (image.shape[0], emitter.shape(w)[0], rows, columns)
+    made = emitter.op("Conv", first, w, shape=shape, group=groups, **window.attributes())
+    sums = _with_bias(emitter, operator, emitter.channels_last(made))
+    if not integers:
+        emitter.result(operator.outputs[0], activated(emitter, sums, _activation(operator)))
+        return
+    emitter.result(operator.outputs[0], _requantised(emitter, operator, sums, (image, weights, result)))
+
+
+def _extents(extents: Sequence[int], window: Window) -> list[int]:
+    """Rows and columns of what a window makes."""
+    made = []
+    for axis in (0, 1):
+        whole = extents[axis] + window.padding[axis] + window.padding[axis + 2]
+        reach = (window.size[axis] - 1) * window.dilation[axis] + 1
+        made.append((whole - reach) // window.strides[axis] + 1)
+    if min(made) < 1:
+        raise UnsupportedFormError("a window that is larger than the image")
+    return made
+
+
+def _weights(emitter: Emitter, operator: Operator, data: Tensor, weights: Tensor) -> str:
+    """The weights: floats, or for a quantised input integers less their zero point."""
+    import numpy as np
+
+    name = emitter.value(operator.inputs[1])
+    known = emitter.known(name)
+    if is_quantised(data):
+        if known is None or weights.quantisation is None or weights.dtype not in {"int8", "uint8", "int4"}:
+            raise UnsupportedFormError(f"weights of {weights.dtype} that are computed, or not quantised")
+        if not weights.quantisation.single and weights.quantisation.zero.any():
+            raise UnsupportedFormError("zero points of weights by channel")
+        return emitter.const(known.astype(np.int32) - np.int32(weights.quantisation.zero[0]))
+    if weights.quantisation is not None and known is not None and known.dtype.kind in "iu":
+        emitter.hybrid += 1
+        return emitter.const(_dequantised(known, weights))
+    return emitter.cast(name, np.float32)
+
+
+def _dequantised(known: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+    """Integers as the floats that they mean: weights of dynamic-range quantisation."""
+    import numpy as np
+
+    assert tensor.quantisation is not None
+    along = [-1 if axis == tensor.quantisation.axis else 1 for axis in range(known.ndim)]
+    zero, scale = (
+        value.reshape(along if value.size > 1 else ())
+        for value in (tensor.quantisation.zero, tensor.quantisation.scale)
+    )
+    return np.asarray((known.astype(np.float32) - zero.astype(np.float32)) * scale, np.float32)
+
+
+def _activation(operator: Operator) -> int:
+    return option(operator, "fusedActivationFunction")
+
+
+def _with_bias(emitter: Emitter, operator: Operator, sums: str) -> str:
+    bias = emitter.tensor(operator, 2)
+    if bias is None:
+        return sums
+    if bias.dtype not in {"int32", "float32"}:
+        raise UnsupportedFormError(f"a bias of {bias.dtype}")
+    return emitter.op("Add", sums, emitter.reshape(emitter.value(operator.inputs[2]), [-1]))
+
+
+def _requantised(
+    emitter: Emitter, operator: Operator, sums: str, tensors: tuple[Tensor, Tensor, Tensor]
+) -> str:
+    """The sums of a quantised convolution or product as its result."""
+    data, weights, result = tensors
+    if data.dtype == "int16" or result.quantisation is None or not is_quantised(result):
+        raise UnsupportedFormError(f"an input of {data.dtype} with a result of {result.dtype}")
+    assert data.quantisation is not None and weights.quantisation is not None
+    factors = _factors(operator, data, weights, result)
+    once = operator.kind == "FULLY_CONNECTED"
+    bound = _largest(emitter, operator)
+    return requantised(emitter, sums, factors, result, _activation(operator), bound, once=once)
+
+
+def _factors(operator: Operator, data: Tensor, weights: Tensor, result: Tensor) -> list[float]:
+    """What sums are multiplied by, in float64; of convolutions of bytes without sign the product of the
+    scales is rounded to float32 first (``GetQuantizedConvolutionMultipler``)."""
+    import numpy as np
+
+    assert data.quantisation and weights.quantisation and result.quantisation
+    x, y = np.float32(data.quantisation.scale[0]), np.float32(result.quantisation.scale[0])
+    if data.dtype == "uint8" and operator.kind != "FULLY_CONNECTED":
+        return [float(np.float32(x * np.float32(weights.quantisation.scale[0]))) / float(y)]
+    return [float(x) * float(w) / float(y) for w in weights.quantisation.scale]
+
+
+def _largest(emitter: Emitter, operator: Operator) -> int:
+    """A magnitude that no sum exceeds."""
+    import numpy as np
+
+    data, weights = (emitter.tensors[i] for i in operator.inputs[:2])
+    assert data.quantisation is not None and weights.quantisation is not None and weights.data is not None
+    low, high = (bound - int(data.quantisation.zero[0]) for bound in integer_range(data.dtype))
+    whole = weights.data.astype(np.int64) - int(weights.quantisation.zero[0])
+    filters = whole.shape[3] if operator.kind == "DEPTHWISE_CONV_2D" else whole.shape[0]
+    last = operator.kind == "DEPTHWISE_CONV_2D"
+    sums = np.abs(whole).reshape(-1, filters).sum(0) if last else np.abs(whole).reshape(filters, -1).sum(1)
+    bias = emitter.tensor(operator, 2)
+    added = 0 if bias is None or bias.data is None else int(np.abs(bias.data.astype(np.int64)).max(initial=0))
+    return int(sums.max(initial=0)) * max(abs(low), abs(high)) + added
+
+
+def _fully_connected(emitter: Emitter, operator: Operator) -> None:
+    """Rows of the input, which is flattened to as many columns as the weights have, times these."""
+    data, weights = (emitter.tensors[i] for i in operator.inputs[:2])
+    result = emitter.tensors[operator.outputs[0]]
+    if len(weights.shape) != 2 or option(operator, "weightsFormat"):
+        raise UnsupportedFormError("weights that are shuffled, or no matrix")
+    integers = is_quantised(data)
+    x = centred(emitter, operator.inputs[0]) if integers else emitter.value(operator.inputs[0])
+    columns = weights.shape[1]
+    w = emitter.transpose(_weights(emitter, operator, data, weights), (1, 0))
+    rows = 1
+    for extent in data.shape:
+        rows *= extent
+    if not columns or rows % columns:
+        raise UnsupportedFormError(f"{rows} elements in rows of {columns}")
+    flat = emitter.reshape(x, [rows // columns, columns])
+    sums = emitter.op("MatMul", flat, w, shape=[rows // columns, weights.shape[0]])
+    sums = _with_bias(emitter, operator, sums)
+    if integers:
+        made = _requantised(emitter, operator, sums, (data, weights, result))
+    else:
+        made = activated(emitter, sums, _activation(operator))
+    shape = [*data.shape[:-1], weights.shape[0]] if option(operator, "keepNumDims") else emitter.shape(made)
+    emitter.result(operator.outputs[0], emitter.reshape(made, shape))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "CONV_2D": _conv,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _fully_connected,
+}

@@ -1,0 +1,154 @@
+"""Resource variables: state that a model keeps between runs, as pairs of an input and an output.
+
+``VAR_HANDLE`` names a variable, ``READ_VARIABLE`` and ``ASSIGN_VARIABLE`` use it, and ``CALL_ONCE`` calls the
+subgraph that initialises it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.tflite.model import Model, Subgraph, Tensor
+from edgepack.errors import ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["State", "without_variables"]
+
+_OPERATORS = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
+
+
+@dataclass(frozen=True)
+class State:
+    """A variable.
+
+    Attributes:
+        name: of the input.
+        read: index of a tensor of the file with what a run reads.
+        returned: index of the tensor with what it leaves.
+        initial: what the first run is given.
+    """
+
+    name: str
+    read: int
+    returned: int
+    initial: NDArray[Any]
+
+    @property
+    def returned_as(self) -> str:
+        """The name of the output."""
+        return f"{self.name}_next"
+
+
+@dataclass
+class _Variable:
+    name: str
+    reads: list[int] = field(default_factory=list)
+    written: int | None = None
+    initial: NDArray[Any] | None = None
+
+
+def without_variables(model: Model) -> tuple[Subgraph, list[State]]:
+    """The main subgraph with variables as inputs and outputs, behind its own.
+
+    Raises:
+        ModelError: a variable is read after it is written, or its type cannot be told.
+    """
+    main = model.main
+    if not any(one.kind in _OPERATORS for one in main.operators):
+        return main, []
+    tensors, renamed, states, inputs = list(main.tensors), {}, [], list(main.inputs)
+    for variable in _variables(model, main).values():
+        if not variable.reads:
+            continue  # what is never read has no effect
+        like, index = tensors[variable.reads[0]], len(tensors)
+        renamed.update(dict.fromkeys(variable.reads, index))
+        initial = _initial(variable, like)
+        constant = variable.written is None
+        name = _unique(variable.name, tensors)
+        tensors.append(
+            replace(like, index=index, name=name, open_axes=(), data=initial if constant else None)
+        )
+        if variable.written is not None:
+            inputs.append(index)
+            states.append(State(name, variable.reads[0], variable.written, initial))
+    kept = [
+        replace(one, inputs=tuple(renamed.get(i, i) for i in one.inputs))
+        for one in main.operators
+        if one.kind not in _OPERATORS
+    ]
+    states = [replace(state, returned=renamed.get(state.returned, state.returned)) for state in states]
+    outputs = tuple(renamed.get(i, i) for i in main.outputs)
+    return Subgraph(tuple(tensors), tuple(kept), tuple(inputs), outputs), states
+
+
+def _variables(model: Model, main: Subgraph) -> dict[str, _Variable]:
+    found: dict[str, _Variable] = {}
+    handles: dict[int, _Variable] = {}
+    for one in main.operators:
+        if one.kind == "VAR_HANDLE":
+            name = _text(one.options.get("sharedName")) or f"variable_{one.index}"
+            handles[one.outputs[0]] = found.setdefault(name, _Variable(name))
+        elif one.kind == "READ_VARIABLE" and one.inputs[0] in handles:
+            variable = handles[one.inputs[0]]
+            if variable.written is not None:
+                raise ModelError(
+                    f"The variable {variable.name!r} is read after it is written in one run.",
+                    hint="Convert the model so that it reads its state first.",
+                )
+            variable.reads.append(one.outputs[0])
+        elif one.kind == "ASSIGN_VARIABLE" and one.inputs[0] in handles:
+            handles[one.inputs[0]].written = one.inputs[1]
+        elif one.kind == "CALL_ONCE":
+            _initialise(model, int(one.options.get("initSubgraphIndex") or 0), found)
+    return found
+
+
+def _initialise(model: Model, index: int, found: dict[str, _Variable]) -> None:
+    """Takes what a subgraph assigns, which has to be constants."""
+    if not 0 < index < len(model.subgraphs):
+        raise ModelError(f"CALL_ONCE calls a subgraph {index} that is not there.", hint="Convert it again.")
+    graph = model.subgraphs[index]
+    handles: dict[int, _Variable] = {}
+    for one in graph.operators:
+        if one.kind == "VAR_HANDLE":
+            name = _text(one.options.get("sharedName")) or f"variable_{one.index}"
+            handles[one.outputs[0]] = found.setdefault(name, _Variable(name))
+        elif one.kind == "ASSIGN_VARIABLE" and one.inputs[0] in handles:
+            data = graph.tensors[one.inputs[1]].data
+            if data is None:
+                raise ModelError(
+                    f"The variable {handles[one.inputs[0]].name!r} is initialised with what is computed.",
+                    hint="Convert the model with constant initial states.",
+                )
+            handles[one.inputs[0]].initial = data
+
+
+def _initial(variable: _Variable, like: Tensor) -> NDArray[Any]:
+    import numpy as np
+
+    zero = like.quantisation.zero[0] if like.quantisation is not None else 0
+    if variable.initial is None:
+        return np.full(like.shape, zero, like.dtype)
+    if variable.initial.size != np.prod(like.shape, dtype=np.int64):
+        raise ModelError(
+            f"The variable {variable.name!r} is initialised with {variable.initial.size} numbers for the "
+            f"shape {list(like.shape)}.",
+            hint="Convert the model again.",
+        )
+    return variable.initial.reshape(like.shape).astype(like.dtype)
+
+
+def _unique(name: str, tensors: list[Tensor]) -> str:
+    taken = {tensor.name for tensor in tensors}
+    plain = "".join(c if c.isalnum() or c in "_./-" else "_" for c in name) or "state"
+    made, count = plain, 1
+    while made in taken:
+        made, count = f"{plain}_{count}", count + 1
+    return made
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")

@@ -1,0 +1,66 @@
+"""Each operator of TFLite is what LiteRT's reference kernels compute: integers bit for bit.
+
+The sweep of 30 models of each operator: ``pytest -m slow tests/compiler/frontend/tflite/test_operators.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install edgepack[tflite]")
+
+from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
+from edgepack.compiler.frontend.tflite.convert import converters
+from tests.support.tflite import Case, assert_same
+from workbench.compiled import Compiled, target_with
+from workbench.models.tflite import DRAWN, drawn
+
+#: Of each operator, those that are compiled too.
+COMPILED = 2
+
+
+def converted_as(case: Case) -> dict[str, object]:
+    """What ONNX's evaluator computes of the converted model."""
+    names = [spec.name for spec in case.converted.outputs]
+    return dict(zip(names, evaluate(case.converted.model, case.inputs), strict=True))
+
+
+def test_every_converter_has_a_drawn_model() -> None:
+    assert set(DRAWN) == set(converters())
+
+
+@pytest.mark.parametrize("kind", sorted(DRAWN))
+def test_a_converted_operator_is_the_interpreters(kind: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        case = Case(drawn(kind, seed), tmp_path, seed)
+        assert_same(converted_as(case), case.expected, f"{kind} {seed}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(DRAWN))
+def test_thirty_converted_operators_are_the_interpreters(kind: str, tmp_path: Path) -> None:
+    for seed in range(100, 130):
+        case = Case(drawn(kind, seed), tmp_path, seed)
+        assert_same(converted_as(case), case.expected, f"{kind} {seed}")
+
+
+@pytest.mark.parametrize("registers", ["scalar", "128x16", "512x32"])
+def test_compiled_operators_are_the_interpreters(registers: str, tmp_path: Path) -> None:
+    cases = {
+        f"{kind} {seed}": Case(drawn(kind, seed), tmp_path, seed)
+        for kind in sorted(DRAWN)
+        for seed in range(COMPILED)
+    }
+    models = {name: case.converted.model for name, case in cases.items()}
+    compiled = Compiled(models, tmp_path, target_with(registers))
+    for name, case in cases.items():
+        assert_same(compiled.run(name, case.inputs, poison=0xFF), case.expected, f"{name} on {registers}")
+
+
+def test_the_page_lists_the_operators() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "tflite.md").read_text(encoding="utf-8")
+    _, _, listed = page.partition("<!-- operators: compared with the converters by a test -->")
+    names = listed.split(", and the variables")[0].replace("\n", " ").split(",")
+    assert [name.strip() for name in names] == sorted(converters())
