@@ -19,6 +19,7 @@ import pytest
 
 from edgepack.api import Bundle, pack
 from edgepack.cli.main import main
+from edgepack.commands.packed_again import options_of
 from edgepack.errors import ConfigError
 from edgepack.system.files import list_files
 from tests.support import fake
@@ -266,8 +267,9 @@ def test_a_failing_compiler_is_one_error_and_leaves_nothing(
 @pytest.mark.usefixtures("own_cache")
 def test_slow_kernels_are_warnings_and_with_strict_speed_an_error(small_model: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
-    packed = fake.run("slow", "pack", small_model, "-o", bundle, cwd=tmp_path)
+    packed = fake.run("slow", "pack", small_model, "-o", bundle, "--opt-level", "1", cwd=tmp_path)
     assert packed.returncode == 0
+    assert options_of(Bundle(bundle).manifest).opt_level == 1
     assert "warning: kernel scale is slow: why" in packed.stdout
     assert "kernel scale is slow: why" in Bundle(bundle).manifest.warnings
     arguments = ("pack", small_model, "-o", tmp_path / "other", "--strict-speed")
