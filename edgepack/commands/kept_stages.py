@@ -69,7 +69,7 @@ def check_stages_folder(folder: Path, *, force: bool, bundle: Path | None = None
     """
     hint = "Choose another folder with --keep-stages."
     if bundle is not None and (folder == bundle or folder in bundle.parents or bundle in folder.parents):
-        raise ConfigError(f"--keep-stages {folder} and the bundle {bundle} lie in one another.", hint=hint)
+        raise ConfigError(f"The stages {folder} and the bundle {bundle} lie in one another.", hint=hint)
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():

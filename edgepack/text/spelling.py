@@ -137,7 +137,7 @@ OPTIONS = {
         f"--{name}": _size(name.replace("-", "_"))
         for name in (
             *("seed", "set-batch", "max-constant-bytes", "max-nodes", "timeout", "threads", "runs", "warmup"),
-            *("jobs", "params-version", "opt-level"),
+            *("jobs", "params-version", "opt-level", "keep-stages"),
         )
     },
     **{
