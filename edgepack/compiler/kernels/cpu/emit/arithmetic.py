@@ -18,6 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import Affine
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
+from edgepack.compiler.kernels.cpu.emit.vector_high_product import high_product
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_look_up import looked_up
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -75,6 +76,9 @@ class Value:
         whole: whether it is a float32 number that was an integer.
         integral: whether it is a float32 number that has no fraction.
         quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
+        narrow: the int32 value that this int64 one was.
+        product: of which two int32 values, what is added, and the shift to the right, this int64 value is:
+            ``(a * b + added) >> shift``.
     """
 
     expr: Expr
@@ -91,6 +95,8 @@ class Value:
     whole: bool = False
     integral: bool = False
     quotient: tuple[Any, float] | None = None
+    narrow: Value | None = None
+    product: tuple[Value, Value, int, int] | None = None
 
 
 #: Added to a float32 number of a magnitude of up to 2**22, whose nearest whole number, halves to the even
@@ -196,6 +202,8 @@ class Arithmetic:
         made = Value(form(self.e, operands), lanes, dtype)
         if dtype == "int32" and operation.name in {"max", "min"}:
             return _within(made, operation.name, values)
+        if dtype == "int64":
+            return replace(made, product=_product(operation.name, values))
         if dtype != "float32":
             return made
         if operation.name == "mul" and any(v.whole for v in values):
@@ -258,6 +266,8 @@ class Arithmetic:
             return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
         if x.nearest is not None and dtype in INTEGERS and (rounded := self._whole(x, dtype)) is not None:
             return rounded
+        if x.product is not None and dtype == "int32" and (bits := self._high(x)) is not None:
+            return Value(bits, x.lanes, dtype)
         if x.bounded is not None and dtype in INTEGERS and (x.least, x.most) == limits_of(dtype):
             narrow = saturated(self.e, x.bounded, x.lanes, dtype)
             if narrow is not None:
@@ -268,9 +278,16 @@ class Arithmetic:
             if bits is not None:
                 return Value(self.e.let(tirx.Cast(vector, bits)), x.lanes, dtype)
         whole = dtype == "float32" and x.dtype in INTEGERS
-        return Value(
+        made = Value(
             self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole, integral=whole
         )
+        return replace(made, narrow=x) if (x.dtype, dtype) == ("int32", "int64") else made
+
+    def _high(self, x: Value) -> Expr | None:
+        """The lower 32 bits of a shifted product of two vectors of int32; None where LLVM does it as well."""
+        assert x.product is not None
+        a, b, added, shift = x.product
+        return high_product(self.e, self.expr(a, x.lanes), self.expr(b, x.lanes), added, shift, x.lanes)
 
     def _whole(self, x: Value, dtype: str) -> Value | None:
         """The integer of a float32 value that was rounded: by one conversion, or of a bounded one by an
@@ -284,6 +301,23 @@ class Arithmetic:
             if DTYPE_BYTES[dtype] > 2:  # two bytes of that number are zero
                 bits = e.let(bits - e.splat(tirx.IntImm("int32", WHOLE_BITS), lanes))
         return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
+
+
+def _product(name: str, values: Sequence[Value]) -> tuple[Value, Value, int, int] | None:
+    """What an int64 value is as a product, a sum with a constant, and a shift; None of another one."""
+    a, b = values if len(values) == 2 else (values[0], values[0])
+    if name == "mul" and a.narrow is not None and b.narrow is not None:
+        return a.narrow, b.narrow, 0, 0
+    known = next((v for v in (a, b) if v.product is not None), None)
+    other = b if known is a else a
+    if known is None or known.product is None or other.number is None:
+        return None
+    first, second, added, shift = known.product
+    if name == "add" and not shift and not added:
+        return first, second, int(other.number), 0
+    if name == "shift_right" and known is a and not shift:
+        return first, second, added, int(other.number)
+    return None
 
 
 def _is_integral(x: Value) -> bool:

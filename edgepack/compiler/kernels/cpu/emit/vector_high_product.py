@@ -1,0 +1,85 @@
+"""Bits of products of 64 bits, of two vectors of int32: ``int32((int64(a) * int64(b) + c) >> s)``.
+
+That is how fixed-point numbers are multiplied. x86 multiplies the even elements of two vectors to 64 bits by
+one instruction (VPMULDQ), and the odd ones once they are shifted down; widening both vectors first, as LLVM
+does, takes seven instructions more. AArch64 has the rounded high half itself (SQRDMULH).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.tvm_target import has_feature
+
+__all__ = ["high_product"]
+
+Expr = Any
+
+#: What brings VPMULDQ for so many elements of 32 bits.
+X86 = {4: "sse4.1", 8: "avx2", 16: "avx512f"}
+
+#: What SQRDMULH adds to the doubled product before it takes the high half, and the shift that this is.
+ROUNDED, HIGH = 1 << 30, 31
+
+
+def high_product(e: Emitter, a: Expr, b: Expr, added: int, shift: int, lanes: int) -> Expr | None:
+    """The bits of a product as a vector of int32; None where no instruction does it better than LLVM.
+
+    Args:
+        a, b: vectors of int32, not both -2**31 anywhere.
+        added, shift: as above, the shift from 1 to 32.
+    """
+    if e.target is None or lanes < 4 or not 1 <= shift <= 32:
+        return None
+    if has_feature(e.target, "neon") and e.target.pointer_bytes == 8 and (added, shift) == (ROUNDED, HIGH):
+        return _in_parts(e, a, b, 4, lanes, _sqrdmulh)
+    width = max((n for n, feature in X86.items() if n <= lanes and has_feature(e.target, feature)), default=0)
+    if not width or lanes % width:
+        return None
+
+    def product(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
+        return _of_halves(e, a, b, (added, shift), lanes)
+
+    return _in_parts(e, a, b, width, lanes, product)
+
+
+def _in_parts(e: Emitter, a: Expr, b: Expr, width: int, lanes: int, product: Any) -> Expr:
+    """Vectors that are wider than the CPU's, one after the other."""
+    a, b = e.let(a), e.let(b)
+    if lanes == width:
+        return product(e, a, b, lanes)
+    if lanes % width:
+        return None
+    parts = []
+    for at in range(0, lanes, width):
+        places = list(range(at, at + width))
+        pair = (e.let(tirx.Shuffle([x], places)) for x in (a, b))
+        parts.append(product(e, *pair, width))
+    return e.let(tirx.Shuffle(parts, list(range(lanes))))
+
+
+def _sqrdmulh(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
+    name = f"llvm.aarch64.neon.sqrdmulh.v{lanes}i32"
+    return e.let(tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, a, b))
+
+
+def _of_halves(e: Emitter, a: Expr, b: Expr, numbers: tuple[int, int], lanes: int) -> Expr:
+    added, shift = numbers
+    half = lanes // 2
+
+    def number(value: int) -> Expr:
+        return e.splat(tirx.IntImm("int64", value), half)
+
+    pairs = [e.let(tirx.reinterpret(f"int64x{half}", x)) for x in (a, b)]
+    word = number(32)
+    # VPMULDQ reads the lower halves alone, so LLVM leaves the two shifts out.
+    even = [e.let(tirx.shift_right(tirx.shift_left(x, word), word)) for x in pairs]
+    odd = [e.let(tirx.shift_right(x, word)) for x in pairs]
+    sums = [e.let(x * y + number(added)) for x, y in (even, odd)]
+    lower = e.let(tirx.shift_right(sums[0], number(shift)))
+    upper = e.let(tirx.shift_left(sums[1], number(32 - shift))) if shift < 32 else sums[1]
+    found = [e.let(tirx.reinterpret(f"int32x{lanes}", x)) for x in (lower, upper)]
+    return e.let(tirx.Shuffle(found, [lane + lanes * (lane % 2) for lane in range(lanes)]))
