@@ -99,15 +99,16 @@ def pack(
     """Compile a model into a bundle.
 
     Args:
-        model: an ONNX file or a ``.pt2`` file of PyTorch's; or an ``onnx.ModelProto`` with its weights, which
-            is called by ``name``, else by its graph's name, and recorded as a file of that name; or a
-            ``torch.export.ExportedProgram``, or a ``torch.nn.Module`` with ``example_inputs``.
+        model: an ONNX file, or a ``.pt2`` or TorchScript (``.pt``) file of PyTorch's; or an
+            ``onnx.ModelProto`` with its weights, which is called by ``name``, else by its graph's name, and
+            recorded as a file of that name; or a ``torch.export.ExportedProgram``, or a ``torch.nn.Module``
+            with ``example_inputs``.
         device: a device's name, a path to its YAML file, or the device.
         output: the bundle's folder; default ``<name>-<device>`` in the working directory.
         progress: called with a stage's name and a detail; what it raises ends the pack and reaches the caller
             as it is. Python gives Ctrl-C to its main thread alone: a pack in another one is ended so.
-        example_inputs: of a module: a tuple of its arguments, a dict of its keywords, or its only tensor,
-            with which it is exported (``torch.export``) and recorded.
+        example_inputs: of a module, or a file of TorchScript: a tuple of its arguments, a dict of its
+            keywords, or its only tensor, with which it is exported (``torch.export``) and recorded.
         dynamic_shapes: of a module, as for ``torch.export.export``; sizes that it leaves open are ``dims``'.
         options: the fields of :class:`PackOptions`.
 

@@ -40,7 +40,7 @@ runners/shim.py:compile_kernels
 runners/strangers.py:_copy_folder signing/sums.py:sign_file toolchains/base.py:_hidden
 toolchains/base.py:archive toolchains/emcc.py:_link_with_script
 toolchains/freestanding.py:link_freestanding toolchains/zig.py:preparation commands/update.py:_trial
-torch/compiled.py:_packed torch/kept.py:_store
+programs/torchscript.py:load_script torch/compiled.py:_packed torch/kept.py:_store
 """
 
 #: By descriptors of folders that belong to this user alone (``OwnFolder``); links are not followed.

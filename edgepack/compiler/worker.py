@@ -101,11 +101,13 @@ def _options(job: dict[str, Any]) -> ImportOptions:
         precision=job["precision"],
         strict_math=job["strict_math"],
         const=job["const"],
+        examples={name: Path(path) for name, path in (job.get("examples") or {}).items()},
     )
 
 
 def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
-    frontend, model, options = _frontend(job), Path(job["model"]), _options(job)
+    frontend, model = _frontend(job), Path(job["model"])
+    options = _options({**job, "examples": job["inputs"]})
     events.stage("import")
     notes = frontend.prepare(model, options, folder)
     events.stage("record")

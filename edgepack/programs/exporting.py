@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 from edgepack.errors import ConfigError, ModelError
 from edgepack.programs.flat import flattened
 from edgepack.programs.quantised import of_plain_tensors
+from edgepack.programs.torchscript import as_module, is_script, load_script
+from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES
 from edgepack.registry import object_kind
+from edgepack.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -23,6 +27,8 @@ __all__ = ["EXTRA", "PROGRAM", "exported", "exported_program"]
 EXTRA = "edgepack.json"
 
 _LINE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
+
+_RAISED = re.compile(r"(?:torch\.jit\.)?[A-Z]\w*(?:Error|Exception): ")
 
 
 def exported(
@@ -36,12 +42,18 @@ def exported(
     Raises:
         ConfigError: an example is missing, or given for what is no module.
     """
+    if isinstance(model, str | os.PathLike) and example_inputs is not None:
+        path = Path(model)
+        if path.suffix.lower() in SCRIPT_SUFFIXES:
+            with temporary_folder() as folder:
+                script = load_script(path, folder)
+            return name or path.stem, exported_program(script, example_inputs, dynamic_shapes)
     if object_kind(model) == "torch.Module":
         program = exported_program(model, example_inputs, dynamic_shapes)
-        return name or type(model).__name__, program
+        return name or getattr(model, "original_name", "") or type(model).__name__, program
     if example_inputs is not None or dynamic_shapes is not None:
         raise ConfigError(
-            "example_inputs and dynamic_shapes are for a torch.nn.Module.",
+            "example_inputs and dynamic_shapes are for a torch.nn.Module, or a file of TorchScript (.pt).",
             hint="An exported program has its own.",
         )
     return name, model
@@ -70,6 +82,8 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
     keywords = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
     alone = isinstance(example_inputs, torch.Tensor)
     arguments = () if keywords else ((example_inputs,) if alone else tuple(example_inputs))
+    called = getattr(module, "original_name", "") or type(module).__name__
+    module = as_module(module) if is_script(module) else module
     try:
         with torch.no_grad():  # on copies of its buffers, which a run may write to
             buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -88,7 +102,7 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
         places = _LINE.findall(str(error))
         at = f" (at {places[-1][0]}:{places[-1][1]}, in {places[-1][2]})" if places else ""
         raise ModelError(
-            f"{type(module).__name__} cannot be exported: {_line(error)}{at}",
+            f"{called} cannot be exported: {_line(error)}{at}",
             hint="torch.export.export(module, example) says more. Control flow that depends on data becomes "
             "torch.where or torch.cond, or stays outside of the module.",
             detail=str(error).strip()[:4000],
@@ -119,4 +133,6 @@ PROGRAM = _Program()
 
 def _line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and "TorchScript interpreter" in lines[0]:  # whose trace comes first
+        lines = [line for line in lines if _RAISED.match(line)] or lines
     return f"{lines[0].rstrip('.')}." if lines else f"{type(error).__name__}."

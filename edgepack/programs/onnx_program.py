@@ -45,7 +45,7 @@ def onnx_program(program: ExportedProgram, names: Sequence[str], results: Sequen
     quantised = is_quantised(program)
     with quiet():
         try:
-            program = written_out(program) if quantised else program
+            program = written_out(program)
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -105,7 +105,8 @@ def _missing(program: ExportedProgram) -> list[str]:
     registry = _registration.ONNXRegistry.from_torchlib()
     known = translations() if is_quantised(program) else {}
     found: dict[str, None] = {}
-    for node in written_out(program).graph.nodes if known else ():
+    program = written_out(program)
+    for node in program.graph.nodes:
         if node.target in known and (odd := odd_form(node)):
             found[f"{node.target} {odd} ({place_of(node)})"] = None
     for node in program.run_decompositions().graph.nodes:

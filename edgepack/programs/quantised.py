@@ -99,10 +99,13 @@ def of_plain_tensors(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def written_out(program: ExportedProgram) -> ExportedProgram:
-    """The program with the operators that choose scales at run time as arithmetic; nothing else changes."""
+    """The program with the operators that choose scales at run time as arithmetic, and convolutions as traced
+    TorchScript has them as those of modules; nothing else changes."""
     import torch
 
-    table: dict[Any, Callable[..., Any]] = {}
+    table: dict[Any, Callable[..., Any]] = dict.fromkeys(
+        (torch.ops.aten._convolution.default, torch.ops.aten._convolution.deprecated), _convolution
+    )
     for library, name, function in (
         ("quantized_decomposed", "choose_qparams", _choose_for_tensor),
         ("quantized_decomposed", "choose_qparams_symmetric", _choose_symmetric),
@@ -114,7 +117,16 @@ def written_out(program: ExportedProgram) -> ExportedProgram:
         packet = getattr(getattr(torch.ops, library), name, None)
         if packet is not None:
             table |= {getattr(packet, overload): function for overload in packet.overloads()}
+    if not any(node.target in table for node in program.graph.nodes):
+        return program
     return program.run_decompositions(table)
+
+
+def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *more: Any) -> Any:
+    """``aten::_convolution``, whose last arguments choose a kernel of cuDNN."""
+    import torch
+
+    return torch.ops.aten.convolution.default(x, weight, bias, *more[:6])
 
 
 def _choose_for_tensor(x: torch.Tensor, least: int, most: int, eps: float, dtype: torch.dtype) -> Any:

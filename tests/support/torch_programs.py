@@ -18,6 +18,7 @@ from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.programs.exporting import exported_program
 from edgepack.programs.flat import flattened
 from tests.support.quantised_programs import quantised
+from tests.support.script_programs import scripts
 from workbench.models.evaluate import run_onnxruntime
 
 
@@ -186,7 +187,7 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    parts = (nested, cache, stream, halves, refused, quantised)
+    parts = (nested, cache, stream, halves, refused, quantised, scripts)
     chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
     print(json.dumps({part.__name__: part(folder) for part in chosen}))
 

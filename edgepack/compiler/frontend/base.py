@@ -55,6 +55,8 @@ class ImportOptions:
         limits: how much may become of the model.
         strict_math: denormal numbers are computed with, not taken for zeros (``--strict-math``).
         const: numbers of inputs that become constants, by input name (``--const``).
+        examples: ``.npy`` files for inputs, by name (``--input``): a format that says nothing of sizes takes
+            them from there.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class ImportOptions:
     precision: Precision | None = None
     strict_math: bool = False
     const: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    examples: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

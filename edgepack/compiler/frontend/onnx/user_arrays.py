@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["user_input", "user_outputs"]
+__all__ = ["read_array", "user_input", "user_outputs"]
 
 
 def user_input(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
@@ -59,6 +59,24 @@ def user_outputs(
     return {spec.name: arrays[spec.name] for spec in outputs}
 
 
+def read_array(option: str, name: str, file: Path) -> Any:
+    """What a ``.npy`` file of a user holds (an archive, if it is one). Raises ConfigError for another file.
+
+    Args:
+        option: ``--input`` or ``--expected``, for messages.
+    """
+    import numpy as np
+
+    try:
+        return np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(
+            f"{option} {name}: {file} is not a NumPy array file.",
+            hint="Write it with numpy.save.",
+            detail=str(error),
+        ) from error
+
+
 def _given(option: str, name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
     import numpy as np
 
@@ -67,14 +85,7 @@ def _given(option: str, name: str, file: Path, specs: Sequence[TensorSpec]) -> N
     if spec is None:
         names = ", ".join(spec.name for spec in specs)
         raise ConfigError(f"{option}: the model has no {role} {name!r}.", hint=f"Its {role}s are {names}.")
-    try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ConfigError(
-            f"{option} {name}: {file} is not a NumPy array file.",
-            hint="Write it with numpy.save.",
-            detail=str(error),
-        ) from error
+    array = read_array(option, name, file)
     if not isinstance(array, np.ndarray) or str(array.dtype) != spec.dtype or array.shape != spec.shape:
         found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
         does = "gives" if role == "output" else "takes"

@@ -16,20 +16,22 @@ import shutil
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.user_arrays import read_array
 from edgepack.compiler.frontend.torch.program_json import libraries, more_than_data
 from edgepack.errors import ModelError
-from edgepack.programs.exporting import EXTRA
+from edgepack.programs.exporting import EXTRA, exported_program
 from edgepack.programs.quantised import define_operators
+from edgepack.programs.torchscript import example_of_script, load_script
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["check_archive", "load_program"]
+__all__ = ["check_archive", "load_program", "script_program"]
 
 #: What torch.export.save writes, below a folder of any name.
 _ENTRIES = re.compile(
@@ -76,6 +78,26 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     return program, said if isinstance(said, dict) else {}
 
 
+def script_program(
+    model: Path, folder: Path, shapes: Mapping[str, Sequence[int]], files: Mapping[str, Path]
+) -> ExportedProgram:
+    """The program of a file of TorchScript, with example inputs of these shapes or files.
+
+    Args:
+        folder: where a copy is while PyTorch reads it.
+        shapes: of inputs of float32, by name.
+        files: ``.npy`` files of inputs, by name.
+
+    Raises:
+        ModelError: the file cannot be read or exported; or PyTorch is missing.
+        ConfigError: nothing is said of an input.
+    """
+    _torch()
+    script = load_script(model, folder)
+    arrays = {name: read_array("--input", name, path) for name, path in files.items()}
+    return exported_program(script, example_of_script(script, arrays, shapes, str(model)))
+
+
 def check_archive(model: Path, copy: Path | None = None) -> set[str]:
     """Looks through an archive; :class:`ModelError` names what is not data in it.
 
@@ -106,7 +128,7 @@ def _check_entries(model: Path, archive: zipfile.ZipFile) -> set[str]:
     if not any(_PROGRAM.fullmatch(name) for _, _, name in entries):
         raise ModelError(
             f"{model} holds no exported program (models/model.json).",
-            hint="TorchScript and pickled modules are not read: export the module with torch.export.export.",
+            hint="TorchScript files are called .pt; pickled modules are not read.",
         )
     if (
         len({name.lower() for _, _, name in entries}) < len(entries)

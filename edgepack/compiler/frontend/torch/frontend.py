@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.recorded import RECORDED
-from edgepack.compiler.frontend.torch.archive import load_program
+from edgepack.compiler.frontend.torch.archive import load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.errors import EdgepackError
@@ -22,6 +22,7 @@ from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.programs.flat import FlatProgram, flattened
 from edgepack.programs.names import plain
+from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES, check_script
 
 if TYPE_CHECKING:
     from edgepack.plan.quantisation import QuantisationFigures
@@ -37,8 +38,11 @@ __all__ = [
     "tensors_inside",
 ]
 
-#: Of files that ``torch.export.save`` writes.
-SUFFIXES = (".pt2",)
+#: Of files that ``torch.export.save`` and ``torch.jit.save`` write.
+SUFFIXES = (".pt2", *SCRIPT_SUFFIXES)
+
+#: What the user says of inputs: shapes, and files by name.
+_Given = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, Path], ...]]
 
 _EXPORTED = "exported"
 
@@ -47,14 +51,14 @@ def model_files(model: Path) -> tuple[Path, ...]:
     """The file, in which all is. Raises ModelError if it cannot be read."""
     from edgepack.compiler.frontend.torch.archive import check_archive
 
-    check_archive(model)
+    (check_script if _is_script(model) else check_archive)(model)
     return (model,)
 
 
 def summarise(model: Path) -> ModelSummary:
     """What is in a program, as the ONNX model that it becomes. Raises ModelError if it cannot be read."""
     with tempfile.TemporaryDirectory() as folder, _named(model, Path(folder)):
-        return onnx_frontend.summarise(_exported(model, Path(folder)).path)
+        return onnx_frontend.summarise(_exported(model, Path(folder), ((), ())).path)
 
 
 def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...]:
@@ -64,7 +68,7 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
         ModelError: it cannot be read, exported or compiled.
         ConfigError: ``options`` do not fit.
     """
-    exported = _exported(model, folder / _EXPORTED)
+    exported = _exported(model, folder / _EXPORTED, _given(options))
     bound, notes = _bound(exported, options)
     with _named(model, exported.path):
         notes += onnx_frontend.prepare(exported.path, bound, folder)
@@ -81,7 +85,7 @@ def record(
         ConfigError: a given input does not fit.
         ModelError: PyTorch's results are not those of the exported model.
     """
-    exported = _exported(model, folder / _EXPORTED)
+    exported = _exported(model, folder / _EXPORTED, _given(options))
     options, _ = _bound(exported, options)
     given = {**_examples(exported, folder), **inputs}
     with _named(model, exported.path):
@@ -93,7 +97,7 @@ def record(
 
 def quantise(model: Path, options: ImportOptions, folder: Path, *more: Any) -> QuantisationFigures:
     """As :func:`edgepack.compiler.frontend.onnx.quantise`, of the program's ONNX model."""
-    exported = _exported(model, folder / _EXPORTED)
+    exported = _exported(model, folder / _EXPORTED, _given(options))
     with _named(model, exported.path):
         return onnx_frontend.quantise(exported.path, _bound(exported, options)[0], folder, *more)
 
@@ -108,11 +112,28 @@ def load(folder: Path) -> ImportedModel:
     return onnx_frontend.load(folder)
 
 
+def _is_script(model: Path) -> bool:
+    return model.suffix.lower() in SCRIPT_SUFFIXES
+
+
+def _given(options: ImportOptions) -> _Given:
+    shapes = ((name, tuple(int(size) for size in shape)) for name, shape in options.shapes.items())
+    return tuple(shapes), tuple(options.examples.items())
+
+
 @lru_cache(maxsize=1)
-def _exported(model: Path, folder: Path) -> Exported:
-    """The program as ONNX in a folder; once for each job."""
+def _exported(model: Path, folder: Path, given: _Given) -> Exported:
+    """The program as ONNX in a folder; once for each job.
+
+    Args:
+        given: what TorchScript's example inputs are made of.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    program, said = load_program(model, folder)
+    said: dict[str, Any] = {}
+    if _is_script(model):
+        program = script_program(model, folder, dict(given[0]), dict(given[1]))
+    else:
+        program, said = load_program(model, folder)
     flat = flattened(program, str(model))
     names = said.get("inputs"), said.get("outputs")
     if all(_are_names(one, ours) for one, ours in zip(names, (flat.inputs, flat.outputs), strict=True)):

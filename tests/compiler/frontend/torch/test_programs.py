@@ -98,3 +98,24 @@ def test_quantised_operators_without_a_form_are_listed_at_once(parts: dict[str, 
     said = quantised_parts(parts)["odd"]
     assert "torchao.quantize_affine.default of blocks [2, 4]" in said and "quantise" in said.split("(")[1]
     assert "torchao.quantize_affine_float8_non_decomposed.default (" in said
+
+
+def test_torchscript_keeps_names_and_state(parts: dict[str, Any]) -> None:
+    """Of a file with an array and a shape, as the command line gives them. The script stays as it is."""
+    found = parts["scripts"]
+    assert found["file"]["inputs"] == ["inner.past", "x", "gain"]
+    assert found["file"]["states"] == [["inner.past", "inner.past_next"]]
+    assert found["file"]["outputs"] == ["sum", "size", "inner.past_next"]
+    assert found["recurrent"]["inputs"] == ["batch_x"]
+    assert found["unchanged"] == 0.0 and found["named"] == "traced"
+    assert all(found[name]["worst"] < 1e-5 for name in ("file", "recurrent", "traced"))
+
+
+def test_torchscript_that_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
+    said = parts["scripts"]
+    assert "gain is open" in said["open"] and "--input gain=FILE.npy" in said["open"]
+    assert "takes 'batch', which is a Dict[str, Tensor]" in said["nested"]
+    assert (
+        said["chooses"].startswith("Chooses cannot be exported") and "script_programs.py:" in said["chooses"]
+    )
+    assert "exported in training mode" in said["train"]
