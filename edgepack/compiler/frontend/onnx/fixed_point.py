@@ -30,7 +30,7 @@ DOMAIN = "edgepack"
 
 #: round(a * b / 2**31), halves towards infinity; a and b int32, not both -2**31.
 HIGH_MUL = "SaturatingRoundingDoublingHighMul"
-#: round(x / 2**exponent), halves away from zero; x and exponent int32.
+#: round(x / 2**exponent), halves away from zero; x and exponent int32. The attribute ``largest`` bounds x.
 ROUNDING_SHIFT = "RoundingDivideByPOT"
 #: x times multiplier / 2**31 * 2**shift by the two above, as MultiplyByQuantizedMultiplier (double rounding);
 #: x int32, multiplier and shift constants. The attribute ``largest`` bounds x.
@@ -114,8 +114,22 @@ def _high_mul(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]
 
 
 def _rounding_shift(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
-    del attributes, opset
-    return _elementwise(builder, "rounding_shift", _shifted, *inputs)
+    from edgepack.compiler.graph.rewrite import is_constant, numpy_of
+
+    del opset
+    x, exponent = inputs
+    if is_constant(exponent) and numpy_of(exponent).size == 1:
+        number = int(numpy_of(exponent).reshape(()))
+        by, near = _number(number, "int32"), int(attributes.get("largest", _LIMIT)) + (1 << number >> 1)
+        form = _shifted_near if near < _LIMIT and number else _shifted
+        return _elementwise(builder, "rounding_shift", lambda value: form(value, by), x)
+    return _elementwise(builder, "rounding_shift", _shifted, x, exponent)
+
+
+def _shifted_near(x: Any, exponent: Any) -> Any:
+    """Where the sum of x and half of the divisor does not overflow."""
+    half = (_number(1, "int32") << exponent) >> _number(1, "int32")
+    return (x + half + (x >> _number(31, "int32"))) >> exponent
 
 
 def _multiply(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:

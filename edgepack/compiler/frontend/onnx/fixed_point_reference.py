@@ -16,16 +16,17 @@ from edgepack.compiler.frontend.onnx.fixed_point import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["fixed_point_operators"]
+__all__ = ["fixed_point_operators", "multiply", "rounding_shift"]
 
 
-def _high_mul(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def high_mul(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     import numpy as np
 
     return np.asarray((a.astype(np.int64) * b.astype(np.int64) + (1 << 30)) >> 31, np.int32)
 
 
-def _rounding_shift(x: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
+def rounding_shift(x: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
+    """round(x / 2**exponent), halves away from zero, int32."""
     import numpy as np
 
     wide, by = x.astype(np.int64), exponent.astype(np.int64)
@@ -34,14 +35,15 @@ def _rounding_shift(x: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
     return np.asarray((wide + half - down) >> by, np.int32)
 
 
-def _multiply(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+def multiply(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+    """x * multiplier / 2**31 * 2**shift, rounded twice, int32."""
     import numpy as np
 
     left = np.left_shift(x.astype(np.int32), np.maximum(shift, 0).astype(np.int32))
-    return _rounding_shift(_high_mul(left, multiplier), np.maximum(-shift, 0))
+    return rounding_shift(high_mul(left, multiplier), np.maximum(-shift, 0))
 
 
-def _multiply_once(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+def multiply_once(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
     import numpy as np
 
     product = x.astype(np.int64) * multiplier.astype(np.int64)
@@ -62,9 +64,9 @@ def fixed_point_operators() -> list[Any]:
         return type(name, (OpRun,), {"op_domain": DOMAIN, "_run": run})
 
     functions = {
-        HIGH_MUL: _high_mul,
-        ROUNDING_SHIFT: _rounding_shift,
-        MULTIPLY: _multiply,
-        MULTIPLY_ONCE: _multiply_once,
+        HIGH_MUL: high_mul,
+        ROUNDING_SHIFT: rounding_shift,
+        MULTIPLY: multiply,
+        MULTIPLY_ONCE: multiply_once,
     }
     return [operator(name, function) for name, function in functions.items()]

@@ -28,6 +28,7 @@ __all__ = [
     "quantize_multipliers",
     "requantised",
     "rounded_once",
+    "zero_of",
 ]
 
 #: Fused activation functions by the schema's numbers, and their bounds.
@@ -86,13 +87,18 @@ def activation_range(activation: int, dtype: str, quantisation: Quantisation) ->
     return low, high
 
 
+def zero_of(tensor: Tensor) -> int:
+    """The zero point of a tensor that is quantised as a whole, or of no quantised one, 0."""
+    return 0 if tensor.quantisation is None else int(tensor.quantisation.zero[0])
+
+
 def centred(emitter: Emitter, index: int) -> str:
     """The integers of a quantised tensor less their zero point, int32."""
     import numpy as np
 
     tensor, name = emitter.tensors[index], emitter.value(index)
     wide = emitter.cast(name, np.int32)
-    zero = 0 if tensor.quantisation is None else int(tensor.quantisation.zero[0])
+    zero = zero_of(tensor)
     known = emitter.known(wide)
     if known is not None:
         return emitter.const(known - np.int32(zero))

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, ROUNDING_SHIFT
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.fixed_point import (
+    activation_range,
+    bounded,
     centred,
     integer_range,
     multiplied,
     quantize_multiplier,
     requantised,
+    zero_of,
 )
 from edgepack.compiler.frontend.tflite.model import Operator, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import (
@@ -21,11 +25,9 @@ from edgepack.compiler.frontend.tflite.operators.contract import (
     option,
 )
 from edgepack.compiler.frontend.tflite.operators.convolution import activated
+from edgepack.compiler.frontend.tflite.scaled_sums import SHIFT, Affine, ScaledSum, SumOperand
 
 __all__ = ["CONVERTERS"]
-
-#: By how much operands of bytes are shifted left before they are scaled.
-_SHIFT = 20
 
 
 def _binary(kind: str, quantised: Callable[[Emitter, Operator], str] | None) -> Converter:
@@ -47,30 +49,64 @@ def _binary(kind: str, quantised: Callable[[Emitter, Operator], str] | None) -> 
 
 def _sum(kind: str) -> Callable[[Emitter, Operator], str]:
     def convert(emitter: Emitter, operator: Operator) -> str:
-        import numpy as np
-
         tensors = [emitter.tensors[i] for i in operator.inputs]
-        result = emitter.tensors[operator.outputs[0]]
-        scales = [_scale(tensor) for tensor in tensors]
         if tensors[0].dtype == "int16":
             raise UnsupportedFormError("sums of int16")
-        twice = 2 * max(scales)
-        terms = []
-        for index, tensor, scale in zip(operator.inputs, tensors, scales, strict=True):
-            x, factor = centred(emitter, index), float(scale) / float(twice)
-            if factor == 0.5:  # exact: nothing is rounded
-                terms.append(emitter.op("Mul", x, emitter.scalar(1 << (_SHIFT - 1), x)))
-                continue
-            largest = max(map(abs, integer_range(tensor.dtype))) * 2 << _SHIFT
-            shifted = emitter.op("Mul", x, emitter.scalar(1 << _SHIFT, x))
-            terms.append(multiplied(emitter, shifted, *quantize_multiplier(factor), largest))
-        total = emitter.op(kind, *terms)
-        factor = float(twice) / float(np.float32(1 << _SHIFT) * _scale(result))
-        return requantised(
-            emitter, total, [factor], result, option(operator, "fusedActivationFunction"), 2**30
-        )
+        result = emitter.tensors[operator.outputs[0]]
+        operands = [_operand(tensor, sign) for tensor, sign in zip(tensors, _SIGNS[kind], strict=True)]
+        form = ScaledSum(operands[0], operands[1], float(_scale(result)))
+        activation = option(operator, "fusedActivationFunction")
+        assert result.quantisation is not None
+        limits, zero = activation_range(activation, result.dtype, result.quantisation), zero_of(result)
+        if (found := form.affine((limits[0] - zero, limits[1] - zero))) is not None:
+            return _affine(emitter, operator, found, zero, limits)
+        return _by_the_kernel(emitter, operator, form, kind)
 
     return convert
+
+
+#: Of the second operand of each operator.
+_SIGNS = {"Add": (1, 1), "Sub": (1, -1)}
+
+
+def _operand(tensor: Tensor, sign: int) -> SumOperand:
+    low, high = integer_range(tensor.dtype)
+    zero = zero_of(tensor)
+    return SumOperand(float(_scale(tensor)), low - zero, high - zero, sign)
+
+
+def _affine(emitter: Emitter, operator: Operator, form: Affine, zero: int, limits: tuple[int, int]) -> str:
+    """round((a x + b y + c) / 2**shift), which is the same for all bytes."""
+    import numpy as np
+
+    terms, added = [], form.added
+    for index, factor in zip(operator.inputs, form.factors, strict=True):
+        x = emitter.cast(emitter.value(index), np.int32)
+        terms.append(emitter.op("Mul", x, emitter.scalar(factor, x)))
+        added -= factor * zero_of(emitter.tensors[index])
+    total = emitter.op("Add", *terms)
+    if added:
+        total = emitter.op("Add", total, emitter.scalar(added, total))
+    exponent = emitter.const(np.asarray(form.shift, np.int32))
+    made = emitter.op(
+        ROUNDING_SHIFT, total, exponent, shape=emitter.shape(total), domain=DOMAIN, largest=form.largest
+    )
+    moved = emitter.op("Add", made, emitter.scalar(zero, made)) if zero else made
+    return bounded(emitter, moved, *limits, emitter.tensors[operator.outputs[0]].dtype)
+
+
+def _by_the_kernel(emitter: Emitter, operator: Operator, form: ScaledSum, kind: str) -> str:
+    """Each operand, shifted left, times a fixed-point factor; then their sum."""
+    result = emitter.tensors[operator.outputs[0]]
+    terms = []
+    for index, operand, factor in zip(operator.inputs, form.operands, form.factors, strict=True):
+        x = centred(emitter, index)
+        shifted = emitter.op("Mul", x, emitter.scalar(1 << SHIFT, x))
+        largest = max(abs(operand.low), abs(operand.high)) << SHIFT
+        terms.append(multiplied(emitter, shifted, *quantize_multiplier(factor), largest))
+    total = emitter.op(kind, *terms)
+    activation = option(operator, "fusedActivationFunction")
+    return requantised(emitter, total, [form.last], result, activation, 2**30)
 
 
 def _product(emitter: Emitter, operator: Operator) -> str:

@@ -77,6 +77,7 @@ class Value:
         integral: whether it is a float32 number that has no fraction.
         quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
         narrow: the int32 value that this int64 one was.
+        wide: the int32 value that this narrower one was, which its type holds.
         product: of which two int32 values, what is added, and the shift to the right, this int64 value is:
             ``(a * b + added) >> shift``.
     """
@@ -96,6 +97,7 @@ class Value:
     integral: bool = False
     quotient: tuple[Any, float] | None = None
     narrow: Value | None = None
+    wide: Value | None = None
     product: tuple[Value, Value, int, int] | None = None
 
 
@@ -250,6 +252,15 @@ class Arithmetic:
 
     def cast(self, x: Value, dtype: str) -> Value:
         """A value as one of another element type."""
+        if x.wide is not None and dtype == "int32":
+            return x.wide
+        made = self._cast(x, dtype)
+        if x.dtype == "int32" and dtype in INTEGERS and DTYPE_BYTES[dtype] < 4:
+            least, most = limits_of(dtype)
+            return replace(made, wide=x) if least <= x.least and x.most <= most else made
+        return made
+
+    def _cast(self, x: Value, dtype: str) -> Value:
         if dtype not in DTYPES or x.dtype not in DTYPES:
             raise RuleError(f"{dtype} of {x.dtype} has no vector form")
         if x.dtype in SIXTEEN_BIT_FLOATS:
@@ -306,8 +317,9 @@ class Arithmetic:
 def _product(name: str, values: Sequence[Value]) -> tuple[Value, Value, int, int] | None:
     """What an int64 value is as a product, a sum with a constant, and a shift; None of another one."""
     a, b = values if len(values) == 2 else (values[0], values[0])
-    if name == "mul" and a.narrow is not None and b.narrow is not None:
-        return a.narrow, b.narrow, 0, 0
+    if name == "mul":
+        first, second = _narrow(a), _narrow(b)
+        return None if first is None or second is None else (first, second, 0, 0)
     known = next((v for v in (a, b) if v.product is not None), None)
     other = b if known is a else a
     if known is None or known.product is None or other.number is None:
@@ -318,6 +330,13 @@ def _product(name: str, values: Sequence[Value]) -> tuple[Value, Value, int, int
     if name == "shift_right" and known is a and not shift:
         return first, second, added, int(other.number)
     return None
+
+
+def _narrow(x: Value) -> Value | None:
+    """The int32 value that an int64 one is; None of another one."""
+    if x.narrow is None and x.number is not None and -(2**31) < x.number < 2**31:
+        return Value(tirx.IntImm("int32", int(x.number)), 1, "int32", x.number)
+    return x.narrow
 
 
 def _is_integral(x: Value) -> bool:
