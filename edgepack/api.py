@@ -116,6 +116,7 @@ def pack(
         ConfigError, ModelError, ToolchainError, CheckFailedError, InternalError: see edgepack.errors. Nothing
         is left behind, nor is there after KeyboardInterrupt, and no process runs on.
     """
+    from edgepack.bundle.layout import chosen_name
     from edgepack.commands.export import check_formats, export_bundles, signer_of
     from edgepack.commands.pack import pack_model
     from edgepack.formats.metadata import package_metadata
@@ -127,6 +128,8 @@ def pack(
     package = package_metadata(options)
     check_formats(chosen.formats, package)
     key = signer_of(chosen.sign_key, chosen.formats)
+    if chosen.name is not None:
+        chosen_name(chosen.name)  # sooner than a module is exported, which takes long
     name, model = exported(chosen.name, model, example_inputs, dynamic_shapes)
     with model_file(model, name) as file:
         folder, seconds = pack_model(file, device, output, chosen, undisturbed(progress))

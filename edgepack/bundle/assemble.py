@@ -34,6 +34,7 @@ from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
 from edgepack.objectfiles.loading import loader_digest
 from edgepack.pipeline.job import WARNINGS
+from edgepack.plan.nested import NESTED
 from edgepack.plan.types import Plan
 from edgepack.render import sources
 from edgepack.render.model import Execution, TrustedKey, Variant, render_model
@@ -75,6 +76,7 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
         footprint=footprint,
         text_bytes=_runtime_bytes(recipe),
         warnings=[text for folder in folders for text in _read_json(folder / WARNINGS)],
+        nested=_read_json(nested) if (nested := recipe.imported / NESTED).is_file() else None,
     )
     manifest = make_manifest(recipe, built)
     return _write_texts(recipe, plan, manifest)

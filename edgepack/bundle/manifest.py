@@ -31,6 +31,7 @@ from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.quantised_record import QuantisedRecord
 from edgepack.bundle.records import Record, model_schema, read_versioned
+from edgepack.bundle.structure import NestedRecord
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE, Name
 from edgepack.render.names import model_symbol
 
@@ -321,6 +322,9 @@ class Manifest(Record):
     tools: dict[Word, Line] = Field(default={}, description="versions of the packages that took part")
     inputs: Annotated[tuple[Tensor, ...], distinct("name")]
     outputs: Annotated[tuple[Tensor, ...], distinct("name")]
+    nested: NestedRecord | None = Field(
+        default=None, description="how the module's arguments and results hold these; null: it is unknown"
+    )
     params: Params
     memory: Memory
     runtime: Runtime

@@ -27,6 +27,7 @@ from edgepack.bundle.manifest import (
     VariantRecord,
 )
 from edgepack.bundle.recipe import Compiled, Recipe
+from edgepack.bundle.structure import NestedRecord
 from edgepack.config.device import Device
 from edgepack.config.models import MACHINE
 from edgepack.plan.types import AnyStep, Arena, Copy, Plan, Step, TensorSpec
@@ -54,6 +55,7 @@ class Built:
         footprint: flash and RAM of firmware; None for a device with an operating system.
         text_bytes: machine code of the runtime in the shared library; None where it cannot be told.
         warnings: the worker's.
+        nested: how the module's arguments and results are nested, as JSON; None: it is unknown.
     """
 
     variants: Sequence[Variant]
@@ -64,6 +66,7 @@ class Built:
     footprint: Footprint | None
     text_bytes: int | None
     warnings: Sequence[str]
+    nested: Any = None
 
 
 def make_manifest(recipe: Recipe, built: Built) -> Manifest:
@@ -86,6 +89,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
         tools={name: printable(text)[:_LONGEST] for name, text in sorted(recipe.made_with.items())},
         inputs=tuple(map(_tensor, plan.inputs)),
         outputs=tuple(map(_tensor, plan.outputs)),
+        nested=None if built.nested is None else NestedRecord.model_validate(built.nested),
         params=Params(
             mode=recipe.params_mode,
             file=None if recipe.params_mode == "embed" else recipe.layout.params,

@@ -17,7 +17,9 @@ from edgepack.bundle.layout import MANIFEST, find_bundle
 from edgepack.bundle.libraries import check_library, check_whole_file
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
+from edgepack.bundle.structure import NestedRecord
 from edgepack.client.arrays import Inputs, Outputs
+from edgepack.client.nested import flat_inputs, nested_results
 from edgepack.client.opened_model import OpenedModel
 from edgepack.config.option_checks import check_whole
 from edgepack.errors import ConfigError
@@ -113,6 +115,7 @@ class Session:
             check_whole_file(self.path, manifest, manifest.params.file)
         self._about = f"{printable(manifest.name)} on {printable(manifest.device.name)}"
         self._params_id = manifest.params.id
+        self._nested = manifest.nested
         library = check_library(self.path, manifest, artifact, whole=check)
         params = inside(self.path, manifest.params.file) if manifest.params.file else None
         self._model = OpenedModel(library, manifest.symbol, params, threads, self.path)
@@ -155,6 +158,44 @@ class Session:
         self._compute(pool, addresses)
         del values
         return results
+
+    @guarded
+    def call(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run the model once as the PyTorch module was called that it was made of: ``session.call(batch)``.
+
+        Args:
+            arguments, keywords: nested as the example that the module was exported with, with arrays in the
+                place of tensors. Constants of the example may be left out at the end.
+
+        Returns:
+            what the module returns, as :meth:`nested` makes it.
+
+        Raises:
+            ConfigError: the model was made of no module, or of one that keeps state, which :meth:`run` takes
+                and gives by name; or the arguments do not fit.
+            CheckFailedError: the library reports an error.
+        """
+        record = self._module()
+        inputs = flat_inputs(record, arguments, keywords)
+        given = [one.name for one in self.inputs]
+        if state := [name for name in given if name not in inputs]:
+            raise ConfigError(
+                f"The model keeps state: its input {state[0]} is no argument of the module.",
+                hint="outputs = session.run({...}) takes and gives it by name; session.nested(outputs) makes "
+                "what the module returns of them.",
+            )
+        return self.nested(self.run({name: value for name, value in inputs.items() if name in given}))
+
+    @guarded
+    def nested(self, outputs: Mapping[str, Any]) -> Any:
+        """Outputs, as :meth:`run` returns them, nested as what the PyTorch module returns: dicts, tuples and
+        lists are such, named tuples are named tuples, and objects (dataclasses, model outputs)
+        ``types.SimpleNamespace`` with the same fields.
+
+        Raises:
+            ConfigError: the model was made of no module, or an output is missing.
+        """
+        return nested_results(self._module(), outputs)
 
     @guarded
     def run_into(
@@ -254,6 +295,16 @@ class Session:
     def __reduce__(self) -> tuple[Any, ...]:
         self._opened()
         return _reopened, (str(self.path.absolute()), self._params_id, self._options)
+
+    def _module(self) -> NestedRecord:
+        """How the module's arguments and results are nested. ConfigError if that is unknown."""
+        if self._nested is None:
+            raise ConfigError(
+                f"The bundle {self.path} does not say how a module's arguments are nested.",
+                hint="It is known of PyTorch modules and .pt2 files that are packed whole; Session.run takes "
+                "arrays by name.",
+            )
+        return self._nested
 
     def _opened(self) -> Pool:
         """The sessions of the library. ConfigError if they are closed."""

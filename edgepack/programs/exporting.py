@@ -122,7 +122,7 @@ class _Program:
         import torch
 
         flat = flattened(model, "The program")
-        said = json.dumps({"inputs": flat.inputs, "outputs": flat.outputs})
+        said = json.dumps({"inputs": flat.inputs, "outputs": flat.outputs, "nested": flat.nested})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.export.save(flat.program, path, extra_files={EXTRA: said})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.errors import ModelError
 from edgepack.programs.names import input_names, output_names, placeholders, unique
 from edgepack.programs.quantised import has_wrapped_tensors, of_plain_tensors
+from edgepack.programs.structure import structure
 
 if TYPE_CHECKING:
     import torch
@@ -33,11 +34,14 @@ class FlatProgram:
         program: its arguments are tensors, perhaps nested in tuples, lists and dicts; so are its results.
         inputs: names of the arguments, in order.
         outputs: names of the results, in order.
+        nested: how the arguments and results of the program that it was made of are nested
+            (:class:`edgepack.bundle.structure.NestedRecord`, as JSON); None: it cannot be said.
     """
 
     program: ExportedProgram
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    nested: dict[str, Any] | None = None
 
 
 def flattened(program: ExportedProgram, where: str) -> FlatProgram:
@@ -60,16 +64,12 @@ def flattened(program: ExportedProgram, where: str) -> FlatProgram:
     kinds = [one.arg for one in program.graph_signature.output_specs if one.kind == OutputKind.USER_OUTPUT]
     returned = [isinstance(one, TensorArgument) for one in kinds]
     results = program.call_spec.out_spec.unflatten(kinds) if program.call_spec.out_spec else kinds
-    outputs = [name for name, one in zip(output_names(results), returned, strict=True) if one]
-    inputs = [name for name, one in zip(input_names(program, given), tensors, strict=True) if one]
-    if (
-        all(tensors)
-        and all(returned)
-        and _is_plain(spec)
-        and _is_plain(program.call_spec.out_spec)
-        and not has_wrapped_tensors(program.state_dict.values())
-    ):
-        return FlatProgram(program, tuple(inputs), tuple(unique(outputs)))
+    outputs = unique([name for name, one in zip(output_names(results), returned, strict=True) if one])
+    inputs = unique([name for name, one in zip(input_names(program, given), tensors, strict=True) if one])
+    nested = _nested(given, inputs, results, outputs)
+    plain = all((*tensors, *returned)) and all(map(_is_plain, (spec, program.call_spec.out_spec)))
+    if plain and not has_wrapped_tensors(program.state_dict.values()):
+        return FlatProgram(program, tuple(inputs), tuple(outputs), nested)
 
     class Flat(torch.nn.Module):  # type: ignore[misc]
         """The module, of tensors side by side; the other arguments are as in the example."""
@@ -98,7 +98,18 @@ def flattened(program: ExportedProgram, where: str) -> FlatProgram:
             f"{where} cannot be traced with tensors only: {_first_line(error)}",
             hint="Export a module that takes and returns tensors, or dicts and tuples of them.",
         ) from error
-    return FlatProgram(flat, tuple(unique(inputs)), tuple(unique(outputs)))
+    return FlatProgram(flat, tuple(inputs), tuple(outputs), nested)
+
+
+def _nested(given: Any, inputs: list[str], results: Any, outputs: list[str]) -> dict[str, Any] | None:
+    """:attr:`FlatProgram.nested`, of the example and of the results of a signature."""
+    import torch
+    from torch.export.graph_signature import ConstantArgument, TensorArgument
+    from torch.utils import _pytree as pytree
+
+    results = pytree.tree_map(lambda one: one.value if isinstance(one, ConstantArgument) else one, results)
+    held = structure(given, torch.Tensor, inputs), structure(results, TensorArgument, outputs)
+    return dict(zip(("arguments", "results"), held, strict=True)) if all(held) else None
 
 
 def example_of(program: ExportedProgram, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

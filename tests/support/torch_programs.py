@@ -100,11 +100,18 @@ def packed(folder: Path, name: str, model: Any, **options: Any) -> dict[str, Any
 
 
 def nested(folder: Path) -> dict[str, Any]:
-    """A ``.pt2`` file of nested arguments."""
+    """A ``.pt2`` file of nested arguments; the session is called as the module."""
     example = ({"image": torch.randn(1, 3, 8, 8), "bias": torch.randn(5)}, 2.0)
     program = torch.export.export(Nested().eval(), example)
     torch.export.save(program, folder / "nested.pt2")
-    return packed(folder, "nested", folder / "nested.pt2")
+    found = packed(folder, "nested", folder / "nested.pt2")
+    batch, scale = example
+    with edgepack.load(folder / "nested") as session, torch.no_grad():
+        wanted = program.module()(batch, scale)
+        got = session.call({name: one.numpy() for name, one in batch.items()}, scale)
+    off = np.abs(got["logits"] - wanted["logits"].numpy()).max()
+    pair = np.abs(got["pair"][0] - wanted["pair"][0].numpy()).max()
+    return {**found, "called": [float(off), float(pair), got["pair"][1]]}
 
 
 def exported(folder: Path, name: str, module: nn.Module, *example: torch.Tensor) -> Exported:
@@ -140,6 +147,10 @@ def stream(folder: Path) -> dict[str, Any]:
     found = packed(folder, "stream", program, dims={"x_2": 10})
     state, worst = np.zeros((1, 4, 2), np.float32), 0.0
     with edgepack.load(folder / "stream") as session, torch.no_grad():
+        try:
+            session.call(torch.randn(1, 4, 10).numpy())
+        except edgepack.ConfigError as error:
+            found["called"] = error.message
         for _ in range(2):
             x = torch.randn(1, 4, 10)
             results = session.run({"past": state, "x": x.numpy()})
@@ -172,6 +183,7 @@ def refused(folder: Path) -> dict[str, str]:
         "unknown": lambda: exported(folder, "unknown", Unknown(), x),
         "none": lambda: edgepack.pack(Branches()),
         "shape": lambda: edgepack.pack(nn.Linear(4, 4), example_inputs=x),
+        "reserved": lambda: edgepack.pack(Branches(), example_inputs=x, name="int"),
         "no module": lambda: edgepack.pack("model.onnx", example_inputs=x),
     }
     said = {}

@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.errors import EdgepackError
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary
+from edgepack.plan.nested import NESTED
 from edgepack.programs.flat import FlatProgram, flattened
 from edgepack.programs.names import plain
 from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES, check_script
@@ -72,6 +73,8 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
     bound, notes = _bound(exported, options)
     with _named(model, exported.path):
         notes += onnx_frontend.prepare(exported.path, bound, folder)
+    if exported.nested is not None and not (options.inputs or options.outputs):
+        (folder / NESTED).write_text(json.dumps(exported.nested), encoding="utf-8")
     return (*notes, *_states(exported))
 
 
@@ -137,7 +140,9 @@ def _exported(model: Path, folder: Path, given: _Given) -> Exported:
     flat = flattened(program, str(model))
     names = said.get("inputs"), said.get("outputs")
     if all(_are_names(one, ours) for one, ours in zip(names, (flat.inputs, flat.outputs), strict=True)):
-        flat = FlatProgram(flat.program, tuple(said["inputs"]), tuple(said["outputs"]))
+        nested = said.get("nested")
+        nested = nested if isinstance(nested, dict) else None
+        flat = FlatProgram(flat.program, tuple(said["inputs"]), tuple(said["outputs"]), nested)
     return export(flat, folder, str(model))
 
 

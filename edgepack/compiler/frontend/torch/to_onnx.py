@@ -11,6 +11,7 @@ from edgepack.errors import ModelError
 from edgepack.programs.flat import FlatProgram, example_of, unlifted
 from edgepack.programs.names import plain, unique
 from edgepack.programs.onnx_program import onnx_program, quiet
+from edgepack.programs.structure import renamed
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,7 @@ class Exported:
         outputs: names of the outputs.
         states: pairs of an input and an output: what a run returns is given to the next.
         spec: how the inputs are nested.
+        nested: as of :class:`edgepack.programs.flat.FlatProgram`, with the names of the file's.
     """
 
     path: Path
@@ -42,6 +44,7 @@ class Exported:
     outputs: list[str]
     states: list[tuple[str, str]] = field(default_factory=list)
     spec: Any = None
+    nested: dict[str, Any] | None = None
 
     def sizes(self) -> dict[str, int]:
         """The sizes of the example inputs, by the names of the file's open ones."""
@@ -96,7 +99,11 @@ def export(flat: FlatProgram, folder: Path, where: str) -> Exported:
     _write(changed, path, names, results, where)
     arrays = {name: _array(leaf) for name, leaf in zip(names, leaves, strict=True)}
     pairs = list(zip(states, results[len(results) - len(states) :], strict=True))
-    return Exported(path, changed, arrays, results, pairs, spec)
+    nested = flat.nested
+    if nested is not None:
+        called = dict(zip(flat.outputs, results, strict=False))
+        nested = {**nested, "results": renamed(nested["results"], called)}
+    return Exported(path, changed, arrays, results, pairs, spec, nested)
 
 
 def _write(program: ExportedProgram, path: Path, names: list[str], results: list[str], where: str) -> None:

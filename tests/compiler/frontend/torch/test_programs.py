@@ -38,6 +38,13 @@ def test_names_are_those_of_the_signature(parts: dict[str, Any]) -> None:
     assert found["outputs"] == {"logits": [1, 5], "pair_0": [1, 8]}
 
 
+def test_a_session_is_called_as_the_module(parts: dict[str, Any]) -> None:
+    """Where there is state, ``run`` takes and gives it."""
+    logits, pair, none = parts["nested"]["called"]
+    assert logits < 1e-5 and pair < 1e-5 and none is None
+    assert "keeps state: its input past" in parts["stream"]["called"]
+
+
 def test_a_cache_that_no_result_reads_is_kept(parts: dict[str, Any]) -> None:
     found = parts["cache"]
     assert found["inputs"] == ["cache", "x", "position"] and found["outputs"] == ["output", "cache_next"]
@@ -67,6 +74,7 @@ def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
         ("branches", "ModelError: Branches cannot be exported", "torch_programs.py:"),
         ("none", "ConfigError: A module (Branches)", "none was given"),
         ("shape", "ConfigError: The module does not take", "3x3 and 4x4"),
+        ("reserved", "ConfigError: The name 'int'", "is reserved"),  # before it is exported
         ("no module", "ConfigError: example_inputs", "torch.nn.Module"),
     ):
         assert said[name].startswith(begins) and names in said[name], said[name]
