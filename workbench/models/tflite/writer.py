@@ -50,6 +50,22 @@ class Writer:
         self.graph.tensors.append(made)
         return len(self.graph.tensors) - 1
 
+    def sparse(self, index: int, rows: Sequence[int], columns: int) -> None:
+        """A constant matrix has only some rows, each dense: its data are these."""
+        tensor = self.graph.tensors[index]
+        rows_, columns_ = schema.DimensionMetadataT(), schema.DimensionMetadataT()
+        rows_.format, columns_.format, columns_.denseSize = schema.DimensionType.SPARSE_CSR, 0, columns
+        for kind, name, values in (
+            ("Segments", "arraySegments", [0, len(rows)]),
+            ("Indices", "arrayIndices", list(rows)),
+        ):
+            vector = schema.Int32VectorT()
+            vector.values = values
+            setattr(rows_, name, vector)
+            setattr(rows_, f"array{kind}Type", schema.SparseIndexVector.Int32Vector)
+        tensor.sparsity = schema.SparsityParametersT()
+        tensor.sparsity.traversalOrder, tensor.sparsity.dimMetadata = [0, 1], [rows_, columns_]
+
     def operator(
         self,
         kind: str,

@@ -20,6 +20,7 @@ __all__ = [
     "HIGH_MUL",
     "MULTIPLY",
     "MULTIPLY_ONCE",
+    "ROUNDING_DIVIDE",
     "ROUNDING_SHIFT",
     "is_fixed_point",
     "of_fixed_point",
@@ -32,6 +33,8 @@ DOMAIN = "edgepack"
 HIGH_MUL = "SaturatingRoundingDoublingHighMul"
 #: round(x / 2**exponent), halves away from zero; x and exponent int32. The attribute ``largest`` bounds x.
 ROUNDING_SHIFT = "RoundingDivideByPOT"
+#: round(x / divisor), halves away from zero; x and divisor int32, the divisor positive.
+ROUNDING_DIVIDE = "RoundingDivide"
 #: x times multiplier / 2**31 * 2**shift by the two above, as MultiplyByQuantizedMultiplier (double rounding);
 #: x int32, multiplier and shift constants. The attribute ``largest`` bounds x.
 MULTIPLY = "MultiplyByQuantizedMultiplier"
@@ -132,6 +135,20 @@ def _shifted_near(x: Any, exponent: Any) -> Any:
     return (x + half + (x >> _number(31, "int32"))) >> exponent
 
 
+def _rounding_divide(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
+    from tvm import tirx
+
+    del attributes, opset
+
+    def element(x: Any, divisor: Any) -> Any:
+        half = tirx.truncdiv(divisor, _number(2, "int32"))
+        return tirx.truncdiv(
+            x + tirx.Select(x > _number(0, "int32"), half, _number(0, "int32") - half), divisor
+        )
+
+    return _elementwise(builder, "rounding_divide", element, *inputs)
+
+
 def _multiply(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
     """Shifts that all elements share are numbers of the expression."""
     import numpy as np
@@ -220,6 +237,7 @@ def _once(x: Any, multiplier: Any, shift: Any) -> Any:
 #: As those of ``converters.py``.
 CONVERTERS: dict[str, Callable[..., Any]] = {
     HIGH_MUL: _high_mul,
+    ROUNDING_DIVIDE: _rounding_divide,
     ROUNDING_SHIFT: _rounding_shift,
     MULTIPLY: _multiply,
     MULTIPLY_ONCE: _multiply_once,

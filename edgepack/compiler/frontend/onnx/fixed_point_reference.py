@@ -10,6 +10,7 @@ from edgepack.compiler.frontend.onnx.fixed_point import (
     HIGH_MUL,
     MULTIPLY,
     MULTIPLY_ONCE,
+    ROUNDING_DIVIDE,
     ROUNDING_SHIFT,
 )
 
@@ -33,6 +34,13 @@ def rounding_shift(x: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
     half = np.where(by > 0, np.left_shift(np.int64(1), np.maximum(by - 1, 0)), 0)
     down = np.where((wide < 0) & (by > 0), 1, 0)  # halves away from zero
     return np.asarray((wide + half - down) >> by, np.int32)
+
+
+def _rounding_divide(x: NDArray[Any], divisor: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    wide, by = np.abs(x.astype(np.int64)), divisor.astype(np.int64)
+    return np.asarray(np.sign(x) * ((wide + by // 2) // by), np.int32)
 
 
 def multiply(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
@@ -65,6 +73,7 @@ def fixed_point_operators() -> list[Any]:
 
     functions = {
         HIGH_MUL: high_mul,
+        ROUNDING_DIVIDE: _rounding_divide,
         ROUNDING_SHIFT: rounding_shift,
         MULTIPLY: multiply,
         MULTIPLY_ONCE: multiply_once,

@@ -132,6 +132,7 @@ def _converted(emitter: Emitter, operator: Operator) -> str:
         return f"{operator.kind}: no converter for it"
     try:
         converter(emitter, operator)
+        emitter.fold(operator)
     except UnsupportedFormError as error:
         return f"{operator.kind}: {error}"
     except EdgepackError as error:

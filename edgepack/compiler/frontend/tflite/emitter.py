@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ class Emitter:
         self._bound: set[str] = set()
         self._computed: set[str] = set()
         self._outputs: set[str] = set()
-        self._count, self._prefix = 0, ""
+        self._count, self._prefix, self._first = 0, "", 0
 
     # Reading -------------------------------------------------------------------------------------------
 
@@ -81,6 +82,7 @@ class Emitter:
     def begin(self, operator: Operator) -> None:
         """What is written from now on belongs to an operator."""
         self._prefix = self.tensors[operator.outputs[0]].name if operator.outputs else operator.kind
+        self._first = len(self._nodes)
 
     def given(self, index: int) -> None:
         """A tensor becomes an input of the graph."""
@@ -134,7 +136,8 @@ class Emitter:
             known = self._types[inputs[0]][1] if dtype is None else np.dtype(dtype)
             self._types[name] = tuple(int(n) for n in shape), known
             names.append(name)
-        node = onnx.helper.make_node(kind, list(inputs), names, name=self._prefix, domain=domain)
+        called = self._prefix if len(self._nodes) == self._first else names[0]
+        node = onnx.helper.make_node(kind, list(inputs), names, name=called, domain=domain)
         node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in attributes.items())
         self._nodes.append(node)
         return names
@@ -187,14 +190,17 @@ class Emitter:
         return self.transpose(x, [0, *range(2, rank), 1])
 
     def result(self, index: int, name: str) -> None:
-        """A value is that of a tensor, under the tensor's name."""
+        """A value is that of a tensor, under the tensor's name; a constant stays one."""
         import numpy as np
 
         tensor = self.tensors[index]
         if self.dtype(name) != np.dtype(tensor.dtype):
             name = self.cast(name, tensor.dtype)
+        if name in self._known:
+            self._names[index] = name
+            return
         made = self._nodes[-1].output if self._nodes else []
-        if name in self._known or name in self._bound or name not in made:
+        if name in self._bound or name not in made:
             name = self.op("Identity", name)
             made = self._nodes[-1].output
         self._types[tensor.name] = self._types.pop(name)
@@ -202,6 +208,26 @@ class Emitter:
         self._names[index] = tensor.name
         self._bound.add(tensor.name)
         self._computed.add(tensor.name)
+
+    def fold(self, operator: Operator) -> None:
+        """Results of an operator whose operands are all constants become constants too, where they are small:
+        shapes, and positions, are computed in the file."""
+        from edgepack.compiler.frontend.onnx.standard_evaluator import FOLDED_LIMIT, evaluate
+
+        given = [self._names.get(index, "") for index in operator.inputs if index != LEFT_OUT]
+        computed = [index for index in operator.outputs if self._names.get(index) in self._computed]
+        sizes = (math.prod(self.shape(self._names[index])) for index in computed)
+        if not given or not computed or any(name not in self._known for name in given):
+            return
+        if sum(sizes) > FOLDED_LIMIT:
+            return
+        names = [self._names[index] for index in computed]
+        made = self._model(self._nodes[self._first :], [], names)
+        del self._nodes[self._first :]
+        for index, name, array in zip(computed, names, evaluate(made, {}), strict=True):
+            self._bound.discard(name)
+            self._computed.discard(name)
+            self._names[index] = self.const(array)
 
     def output(self, index: int, name: str) -> str:
         """A tensor's value is an output of the graph, if it can under this name; its name.
@@ -223,6 +249,11 @@ class Emitter:
 
     def model(self, inputs: Sequence[int], outputs: Sequence[str]) -> onnx.ModelProto:
         """All that was written, as a model of these tensors and :meth:`outputs <output>`."""
+        return self._model(self._nodes, [self._names[index] for index in inputs], outputs)
+
+    def _model(
+        self, nodes: Sequence[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str]
+    ) -> onnx.ModelProto:
         import onnx
 
         def declared(name: str) -> onnx.ValueInfoProto:
@@ -231,15 +262,15 @@ class Emitter:
                 name, onnx.helper.np_dtype_to_tensor_dtype(dtype), list(shape)
             )
 
-        read = {name for node in self._nodes for name in node.input}
+        read = {name for node in nodes for name in node.input}
         graph = onnx.helper.make_graph(
-            self._nodes,
+            nodes,
             "tflite",
-            [declared(self._names[index]) for index in inputs],
+            [declared(name) for name in inputs],
             [declared(name) for name in outputs],
             [one for one in self._constants if one.name in read],
         )
-        made = [name for node in self._nodes for name in node.output if name not in outputs]
+        made = [name for node in nodes for name in node.output if name not in outputs]
         graph.value_info.extend(declared(name) for name in made)
         opsets = [onnx.helper.make_opsetid("", OPSET), onnx.helper.make_opsetid(DOMAIN, 1)]
         return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)

@@ -126,8 +126,109 @@ def _scale(tensor: Tensor) -> Any:
     return np.float32(tensor.quantisation.scale[0])
 
 
+def _squared_difference(emitter: Emitter, operator: Operator) -> None:
+    x, y = (emitter.tensors[i] for i in operator.inputs)
+    if is_quantised(x) and is_quantised(y):
+        emitter.result(operator.outputs[0], _squared_integers(emitter, operator))
+        return
+    difference = emitter.op("Sub", *(emitter.value(i) for i in operator.inputs))
+    emitter.result(operator.outputs[0], emitter.op("Mul", difference, difference))
+
+
+def _squared_integers(emitter: Emitter, operator: Operator) -> str:
+    """Both operands at twice the larger scale, with 7 bits behind the point."""
+    bits = 7
+    tensors = [emitter.tensors[i] for i in operator.inputs]
+    result = emitter.tensors[operator.outputs[0]]
+    if any(tensor.dtype != "int8" for tensor in (*tensors, result)):
+        raise UnsupportedFormError(f"operands of {tensors[0].dtype}")
+    scales = [_scale(tensor) for tensor in tensors]
+    twice = float(2 * max(scales))
+    terms = []
+    for index, scale in zip(operator.inputs, scales, strict=True):
+        x = centred(emitter, index)
+        shifted = emitter.op("Mul", x, emitter.scalar(1 << bits, x))
+        terms.append(multiplied(emitter, shifted, *quantize_multiplier(float(scale) / twice), 255 << bits))
+    difference = emitter.op("Sub", *terms)
+    squares = emitter.op("Mul", difference, difference)
+    factor = twice * twice / float((1 << 2 * bits) * _scale(result))
+    return requantised(emitter, squares, [factor], result, 0, 255 * 255 << 2 * bits)
+
+
+def _added(emitter: Emitter, operator: Operator) -> None:
+    """One after the other."""
+    values = [emitter.value(i) for i in operator.inputs]
+    total = values[0]
+    for value in values[1:]:
+        total = emitter.op("Add", total, value)
+    emitter.result(operator.outputs[0], total)
+
+
+def _power(emitter: Emitter, operator: Operator) -> None:
+    _check_plain(emitter, operator)
+    emitter.result(operator.outputs[0], emitter.op("Pow", *(emitter.value(i) for i in operator.inputs)))
+
+
+def _check_plain(emitter: Emitter, operator: Operator) -> None:
+    tensor = emitter.tensors[operator.inputs[0]]
+    if is_quantised(tensor):
+        raise UnsupportedFormError(f"operands of {tensor.dtype}")
+
+
+def _floor_mod(emitter: Emitter, operator: Operator) -> None:
+    """What is left of a division, with the divisor's sign."""
+    _check_plain(emitter, operator)
+    x, y = (emitter.value(i) for i in operator.inputs)
+    if emitter.dtype(x).kind != "f":
+        emitter.result(operator.outputs[0], emitter.op("Mod", x, y))
+        return
+    rest = emitter.op("Mod", x, y, fmod=1)
+    zero = emitter.scalar(0, rest)
+    signs = emitter.op("Mul", rest, emitter.op("Sign", y))
+    other = emitter.op("Less", signs, zero, dtype=bool)
+    moved_by = emitter.op("Add", rest, y)
+    emitter.result(operator.outputs[0], emitter.op("Where", other, moved_by, rest, dtype=emitter.dtype(x)))
+
+
+def _floor_div(emitter: Emitter, operator: Operator) -> None:
+    """Divided, and rounded down."""
+    _check_plain(emitter, operator)
+    x, y = (emitter.value(i) for i in operator.inputs)
+    if emitter.dtype(x).kind == "f":
+        emitter.result(operator.outputs[0], emitter.op("Floor", emitter.op("Div", x, y)))
+        return
+    rest = emitter.op("Sub", x, emitter.op("Mod", x, y))
+    emitter.result(operator.outputs[0], emitter.op("Div", rest, y))
+
+
+def _prelu(emitter: Emitter, operator: Operator) -> None:
+    """x, or x times alpha where it is negative."""
+    tensors = [emitter.tensors[i] for i in operator.inputs]
+    if not is_quantised(tensors[0]):
+        x, alpha = (emitter.value(i) for i in operator.inputs)
+        emitter.result(operator.outputs[0], emitter.op("PRelu", x, alpha, shape=emitter.shape(x)))
+        return
+    result = emitter.tensors[operator.outputs[0]]
+    if result.quantisation is None or tensors[0].dtype not in {"int8", "uint8"}:
+        raise UnsupportedFormError(f"operands of {tensors[0].dtype}")
+    x, alpha = (centred(emitter, i) for i in operator.inputs)
+    scale, by, made = (_scale(tensor) for tensor in (*tensors, result))
+    kept = requantised(emitter, x, [float(scale / made)], result, 0, 256)
+    scaled = requantised(emitter, emitter.op("Mul", x, alpha), [float(scale * by / made)], result, 0, 1 << 16)
+    positive = emitter.op("GreaterOrEqual", x, emitter.scalar(0, x), dtype=bool)
+    emitter.result(
+        operator.outputs[0], emitter.op("Where", positive, kept, scaled, dtype=emitter.dtype(kept))
+    )
+
+
 CONVERTERS: dict[str, Converter] = {
     "ADD": _binary("Add", _sum("Add")),
+    "ADD_N": _added,
+    "FLOOR_DIV": _floor_div,
+    "FLOOR_MOD": _floor_mod,
+    "POW": _power,
+    "PRELU": _prelu,
+    "SQUARED_DIFFERENCE": _squared_difference,
     "SUB": _binary("Sub", _sum("Sub")),
     "MUL": _binary("Mul", _product),
     "DIV": _binary("Div", None),

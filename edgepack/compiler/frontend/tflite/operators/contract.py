@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.model import Operator, Tensor
 
-__all__ = ["Converter", "UnsupportedFormError", "is_quantised", "option", "same_quantisation"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Converter",
+    "UnsupportedFormError",
+    "axis_of",
+    "constant",
+    "is_quantised",
+    "moved",
+    "option",
+    "same_quantisation",
+]
 
 #: Writes the nodes of an operator, and says what its results are (:meth:`Emitter.result`).
 Converter = Callable[[Emitter, Operator], None]
@@ -40,3 +53,41 @@ def same_quantisation(a: Tensor, b: Tensor) -> bool:
         and float(a.quantisation.scale[0]) == float(b.quantisation.scale[0])
         and int(a.quantisation.zero[0]) == int(b.quantisation.zero[0])
     )
+
+
+def constant(emitter: Emitter, operator: Operator, place: int) -> NDArray[Any]:
+    """The numbers of an operand that has to be a constant.
+
+    Raises:
+        UnsupportedFormError: it is computed.
+    """
+    known = emitter.known(emitter.value(operator.inputs[place]))
+    if known is None:
+        raise UnsupportedFormError(f"operand {place} that is computed")
+    return known
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A dimension, counted from the first one.
+
+    Raises:
+        UnsupportedFormError: there is none.
+    """
+    if not -rank <= axis < rank:
+        raise UnsupportedFormError(f"axis {axis} of {rank} dimensions")
+    return axis % rank
+
+
+def moved(emitter: Emitter, operator: Operator, made: str, source: int = 0, result: int = 0) -> None:
+    """A result with elements of an operand, which mean the same.
+
+    Args:
+        source, result: places among the operator's inputs and outputs.
+
+    Raises:
+        UnsupportedFormError: their scales differ.
+    """
+    index = operator.outputs[result]
+    if not same_quantisation(emitter.tensors[operator.inputs[source]], emitter.tensors[index]):
+        raise UnsupportedFormError("another scale behind it than before")
+    emitter.result(index, made)

@@ -19,7 +19,18 @@ from edgepack.compiler.frontend.tflite.operators.contract import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CONVERTERS", "Window", "activated", "padding_of", "window_of"]
+__all__ = [
+    "CONVERTERS",
+    "Window",
+    "activated",
+    "dequantised",
+    "multiplier_of_products",
+    "padding_of",
+    "requantised_sums",
+    "weights_of",
+    "window_of",
+    "with_bias",
+]
 
 #: The schema's number of the padding SAME; VALID is 1.
 SAME = 0
@@ -119,16 +130,16 @@ def _convolved(
     result = emitter.tensors[operator.outputs[0]]
     integers = is_quantised(image)
     x = centred(emitter, operator.inputs[0]) if integers else emitter.value(operator.inputs[0])
-    w = emitter.transpose(_weights(emitter, operator, image, weights), axes)
+    w = emitter.transpose(weights_of(emitter, operator, image, weights), axes)
     first = emitter.channels_first(x)
     rows, columns = _extents(image.shape[1:3], window)
     shape = (image.shape[0], emitter.shape(w)[0], rows, columns)
     made = emitter.op("Conv", first, w, shape=shape, group=groups, **window.attributes())
-    sums = _with_bias(emitter, operator, emitter.channels_last(made))
+    sums = with_bias(emitter, operator, emitter.channels_last(made))
     if not integers:
         emitter.result(operator.outputs[0], activated(emitter, sums, _activation(operator)))
         return
-    emitter.result(operator.outputs[0], _requantised(emitter, operator, sums, (image, weights, result)))
+    emitter.result(operator.outputs[0], requantised_sums(emitter, operator, sums, (image, weights, result)))
 
 
 def _extents(extents: Sequence[int], window: Window) -> list[int]:
@@ -143,7 +154,7 @@ def _extents(extents: Sequence[int], window: Window) -> list[int]:
     return made
 
 
-def _weights(emitter: Emitter, operator: Operator, data: Tensor, weights: Tensor) -> str:
+def weights_of(emitter: Emitter, operator: Operator, data: Tensor, weights: Tensor) -> str:
     """The weights: floats, or for a quantised input integers less their zero point."""
     import numpy as np
 
@@ -157,11 +168,11 @@ def _weights(emitter: Emitter, operator: Operator, data: Tensor, weights: Tensor
         return emitter.const(known.astype(np.int32) - np.int32(weights.quantisation.zero[0]))
     if weights.quantisation is not None and known is not None and known.dtype.kind in "iu":
         emitter.hybrid += 1
-        return emitter.const(_dequantised(known, weights))
+        return emitter.const(dequantised(known, weights))
     return emitter.cast(name, np.float32)
 
 
-def _dequantised(known: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+def dequantised(known: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     """Integers as the floats that they mean: weights of dynamic-range quantisation."""
     import numpy as np
 
@@ -178,16 +189,17 @@ def _activation(operator: Operator) -> int:
     return option(operator, "fusedActivationFunction")
 
 
-def _with_bias(emitter: Emitter, operator: Operator, sums: str) -> str:
-    bias = emitter.tensor(operator, 2)
+def with_bias(emitter: Emitter, operator: Operator, sums: str, place: int = 2) -> str:
+    """Sums and the bias at a place of the operator's inputs, if there is one."""
+    bias = emitter.tensor(operator, place)
     if bias is None:
         return sums
     if bias.dtype not in {"int32", "float32"}:
         raise UnsupportedFormError(f"a bias of {bias.dtype}")
-    return emitter.op("Add", sums, emitter.reshape(emitter.value(operator.inputs[2]), [-1]))
+    return emitter.op("Add", sums, emitter.reshape(emitter.value(operator.inputs[place]), [bias.shape[0]]))
 
 
-def _requantised(
+def requantised_sums(
     emitter: Emitter, operator: Operator, sums: str, tensors: tuple[Tensor, Tensor, Tensor]
 ) -> str:
     """The sums of a quantised convolution or product as its result."""
@@ -207,24 +219,34 @@ def _factors(operator: Operator, data: Tensor, weights: Tensor, result: Tensor) 
     import numpy as np
 
     assert data.quantisation and weights.quantisation and result.quantisation
-    x, y = np.float32(data.quantisation.scale[0]), np.float32(result.quantisation.scale[0])
     if data.dtype == "uint8" and operator.kind != "FULLY_CONNECTED":
-        return [float(np.float32(x * np.float32(weights.quantisation.scale[0]))) / float(y)]
+        return [multiplier_of_products(data, weights, result)]
+    x, y = np.float32(data.quantisation.scale[0]), np.float32(result.quantisation.scale[0])
     return [float(x) * float(w) / float(y) for w in weights.quantisation.scale]
+
+
+def multiplier_of_products(a: Tensor, b: Tensor, result: Tensor) -> float:
+    """``GetQuantizedConvolutionMultipler``: the product of the scales is rounded to float32."""
+    import numpy as np
+
+    assert a.quantisation and b.quantisation and result.quantisation
+    product = np.float32(a.quantisation.scale[0]) * np.float32(b.quantisation.scale[0])
+    return float(product) / float(result.quantisation.scale[0])
 
 
 def _largest(emitter: Emitter, operator: Operator) -> int:
     """A magnitude that no sum exceeds."""
     import numpy as np
 
-    data, weights = (emitter.tensors[i] for i in operator.inputs[:2])
+    places = (2, 1) if operator.kind == "TRANSPOSE_CONV" else (0, 1)
+    data, weights = (emitter.tensors[operator.inputs[i]] for i in places)
     assert data.quantisation is not None and weights.quantisation is not None and weights.data is not None
     low, high = (bound - int(data.quantisation.zero[0]) for bound in integer_range(data.dtype))
     whole = weights.data.astype(np.int64) - int(weights.quantisation.zero[0])
     filters = whole.shape[3] if operator.kind == "DEPTHWISE_CONV_2D" else whole.shape[0]
     last = operator.kind == "DEPTHWISE_CONV_2D"
     sums = np.abs(whole).reshape(-1, filters).sum(0) if last else np.abs(whole).reshape(filters, -1).sum(1)
-    bias = emitter.tensor(operator, 2)
+    bias = emitter.tensor(operator, 3 if operator.kind == "TRANSPOSE_CONV" else 2)
     added = 0 if bias is None or bias.data is None else int(np.abs(bias.data.astype(np.int64)).max(initial=0))
     return int(sums.max(initial=0)) * max(abs(low), abs(high)) + added
 
@@ -238,7 +260,7 @@ def _fully_connected(emitter: Emitter, operator: Operator) -> None:
     integers = is_quantised(data)
     x = centred(emitter, operator.inputs[0]) if integers else emitter.value(operator.inputs[0])
     columns = weights.shape[1]
-    w = emitter.transpose(_weights(emitter, operator, data, weights), (1, 0))
+    w = emitter.transpose(weights_of(emitter, operator, data, weights), (1, 0))
     rows = 1
     for extent in data.shape:
         rows *= extent
@@ -246,9 +268,9 @@ def _fully_connected(emitter: Emitter, operator: Operator) -> None:
         raise UnsupportedFormError(f"{rows} elements in rows of {columns}")
     flat = emitter.reshape(x, [rows // columns, columns])
     sums = emitter.op("MatMul", flat, w, shape=[rows // columns, weights.shape[0]])
-    sums = _with_bias(emitter, operator, sums)
+    sums = with_bias(emitter, operator, sums)
     if integers:
-        made = _requantised(emitter, operator, sums, (data, weights, result))
+        made = requantised_sums(emitter, operator, sums, (data, weights, result))
     else:
         made = activated(emitter, sums, _activation(operator))
     shape = [*data.shape[:-1], weights.shape[0]] if option(operator, "keepNumDims") else emitter.shape(made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, ROUNDING_DIVIDE
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.fixed_point import activation_range, bounded
 from edgepack.compiler.frontend.tflite.model import Operator
@@ -19,10 +20,10 @@ from edgepack.compiler.frontend.tflite.operators.convolution import Window, acti
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "average", "window_and_extents"]
 
 
-def _window(emitter: Emitter, operator: Operator) -> tuple[Window, list[int]]:
+def window_and_extents(emitter: Emitter, operator: Operator) -> tuple[Window, list[int]]:
     """The window, and the result's rows and columns."""
     image = emitter.tensors[operator.inputs[0]]
     if len(image.shape) != 4:
@@ -34,7 +35,7 @@ def _window(emitter: Emitter, operator: Operator) -> tuple[Window, list[int]]:
 
 def _max_pool(emitter: Emitter, operator: Operator) -> None:
     tensor, result = emitter.tensors[operator.inputs[0]], emitter.tensors[operator.outputs[0]]
-    window, extents = _window(emitter, operator)
+    window, extents = window_and_extents(emitter, operator)
     attributes = window.attributes()
     x = emitter.channels_first(emitter.value(operator.inputs[0]))
     shape = (*emitter.shape(x)[:2], *extents)
@@ -59,16 +60,11 @@ def _average_pool(emitter: Emitter, operator: Operator) -> None:
     import numpy as np
 
     tensor, result = emitter.tensors[operator.inputs[0]], emitter.tensors[operator.outputs[0]]
-    window, extents = _window(emitter, operator)
+    window, extents = window_and_extents(emitter, operator)
     activation = option(operator, "fusedActivationFunction")
     x = emitter.value(operator.inputs[0])
     if not is_quantised(tensor):
-        first = emitter.channels_first(x)
-        attributes = window.attributes()
-        attributes.pop("dilations")
-        shape = (*emitter.shape(first)[:2], *extents)
-        pooled = emitter.op("AveragePool", first, shape=shape, count_include_pad=0, **attributes)
-        made = emitter.channels_last(pooled)
+        made = average(emitter, x, window, extents)
         emitter.result(operator.outputs[0], activated(emitter, made, activation))
         return
     if not same_quantisation(tensor, result) or result.quantisation is None:
@@ -76,8 +72,18 @@ def _average_pool(emitter: Emitter, operator: Operator) -> None:
     counts = _counts(window, tensor.shape[1:3], extents)
     sums = _sums(emitter, emitter.cast(x, np.int32), window, extents)
     low, high = activation_range(activation, result.dtype, result.quantisation)
-    made = bounded(emitter, _rounded_quotient(emitter, sums, counts), low, high, result.dtype)
-    emitter.result(operator.outputs[0], made)
+    mean = emitter.op(ROUNDING_DIVIDE, sums, emitter.const(counts), shape=emitter.shape(sums), domain=DOMAIN)
+    emitter.result(operator.outputs[0], bounded(emitter, mean, low, high, result.dtype))
+
+
+def average(emitter: Emitter, x: str, window: Window, extents: list[int]) -> str:
+    """Means of floats over windows."""
+    first = emitter.channels_first(x)
+    attributes = window.attributes()
+    attributes.pop("dilations")
+    shape = (*emitter.shape(first)[:2], *extents)
+    pooled = emitter.op("AveragePool", first, shape=shape, count_include_pad=0, **attributes)
+    return emitter.channels_last(pooled)
 
 
 def _counts(window: Window, extents: Any, made: Any) -> NDArray[Any]:
@@ -106,24 +112,6 @@ def _sums(emitter: Emitter, x: str, window: Window, extents: Any) -> str:
     shape = (n, channels, *extents)
     made = emitter.op("Conv", first, ones, shape=shape, group=channels, **window.attributes())
     return emitter.channels_last(made)
-
-
-def _rounded_quotient(emitter: Emitter, sums: str, counts: NDArray[Any]) -> str:
-    """round(sums / counts), halves away from zero."""
-    import numpy as np
-
-    half = np.asarray(counts // 2, np.int32)
-    positive = emitter.op("Greater", sums, emitter.scalar(0, sums), dtype=bool)
-    nudge = emitter.op(
-        "Where",
-        positive,
-        emitter.const(half),
-        emitter.const(-half),
-        shape=emitter.shape(sums),
-        dtype=np.int32,
-    )
-    nudged = emitter.op("Add", sums, nudge)
-    return emitter.op("Div", nudged, emitter.const(np.asarray(counts, np.int32)))
 
 
 CONVERTERS: dict[str, Converter] = {

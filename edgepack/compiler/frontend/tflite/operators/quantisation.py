@@ -73,4 +73,17 @@ def _dequantize(emitter: Emitter, operator: Operator) -> None:
     emitter.result(operator.outputs[0], emitter.op("Mul", floats, emitter.const(scale.reshape(shape))))
 
 
-CONVERTERS: dict[str, Converter] = {"DEQUANTIZE": _dequantize, "QUANTIZE": _quantize}
+def _cast(emitter: Emitter, operator: Operator) -> None:
+    """The numbers themselves, whatever they mean; of floats, towards 0, and within the integers' range."""
+    import numpy as np
+
+    x, result = emitter.value(operator.inputs[0]), emitter.tensors[operator.outputs[0]]
+    if emitter.dtype(x).kind == "f" and result.dtype != "bool" and np.dtype(result.dtype).kind in "iu":
+        low, high = integer_range(result.dtype)
+        if np.dtype(result.dtype).itemsize < 4:
+            bounds = emitter.scalar(low, x), emitter.scalar(high, x)
+            x = emitter.op("Clip", x, *bounds, shape=emitter.shape(x))
+    emitter.result(operator.outputs[0], emitter.cast(x, result.dtype))
+
+
+CONVERTERS: dict[str, Converter] = {"CAST": _cast, "DEQUANTIZE": _dequantize, "QUANTIZE": _quantize}

@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.model import Operator
 from edgepack.compiler.frontend.tflite.operators.contract import (
     Converter,
     UnsupportedFormError,
+    axis_of,
+    constant,
     is_quantised,
+    moved,
     option,
     same_quantisation,
 )
 from edgepack.compiler.frontend.tflite.operators.convolution import activated
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["CONVERTERS", "constant"]
-
-
-def constant(emitter: Emitter, operator: Operator, place: int) -> NDArray[Any]:
-    """The numbers of an operand that has to be a constant.
-
-    Raises:
-        UnsupportedFormError: it is computed.
-    """
-    name = emitter.value(operator.inputs[place])
-    known = emitter.known(name)
-    if known is None:
-        raise UnsupportedFormError(f"operand {place} that is computed")
-    return known
+__all__ = ["CONVERTERS"]
 
 
 def _reshape(emitter: Emitter, operator: Operator) -> None:
-    """As the result's shape, which converters write, says."""
-    shape = emitter.tensors[operator.outputs[0]].shape
-    _moved(emitter, operator, emitter.reshape(emitter.value(operator.inputs[0]), shape))
+    """As a constant operand says, of which one size may be left open; else as the result's shape, which
+    converters write."""
+    x = emitter.value(operator.inputs[0])
+    count, shape = math.prod(emitter.shape(x)), list(emitter.tensors[operator.outputs[0]].shape)
+    given = emitter.known(emitter.value(operator.inputs[1])) if emitter.tensor(operator, 1) else None
+    if given is not None and given.ndim == 1:
+        shape = [int(n) for n in given]
+    if shape.count(-1) == 1:
+        rest = math.prod(n for n in shape if n != -1)
+        shape[shape.index(-1)] = count // max(rest, 1)
+    if math.prod(shape) != count:
+        raise UnsupportedFormError(f"{count} elements as {shape}")
+    moved(emitter, operator, emitter.reshape(x, shape))
+
+
+def _expand_dims(emitter: Emitter, operator: Operator) -> None:
+    x = emitter.value(operator.inputs[0])
+    shape = list(emitter.shape(x))
+    shape.insert(axis_of(int(constant(emitter, operator, 1).reshape(())), len(shape) + 1), 1)
+    moved(emitter, operator, emitter.reshape(x, shape))
+
+
+def _squeeze(emitter: Emitter, operator: Operator) -> None:
+    x = emitter.value(operator.inputs[0])
+    shape = emitter.shape(x)
+    given = operator.options.get("squeezeDims")
+    axes = {axis_of(int(axis), len(shape)) for axis in ([] if given is None else given)}
+    axes = axes or {axis for axis, extent in enumerate(shape) if extent == 1}
+    if any(shape[axis] != 1 for axis in axes):
+        raise UnsupportedFormError("a dimension that is not 1")
+    moved(emitter, operator, emitter.reshape(x, [n for axis, n in enumerate(shape) if axis not in axes]))
 
 
 def _transpose(emitter: Emitter, operator: Operator) -> None:
     axes = [int(axis) for axis in constant(emitter, operator, 1)]
-    _moved(emitter, operator, emitter.transpose(emitter.value(operator.inputs[0]), axes))
-
-
-def _moved(emitter: Emitter, operator: Operator, made: str) -> None:
-    """A result with elements of the first operand, which mean the same."""
-    if not same_quantisation(emitter.tensors[operator.inputs[0]], emitter.tensors[operator.outputs[0]]):
-        raise UnsupportedFormError("another scale behind it than before")
-    emitter.result(operator.outputs[0], made)
+    moved(emitter, operator, emitter.transpose(emitter.value(operator.inputs[0]), axes))
 
 
 def _concatenation(emitter: Emitter, operator: Operator) -> None:
@@ -58,9 +66,9 @@ def _concatenation(emitter: Emitter, operator: Operator) -> None:
     result = emitter.tensors[operator.outputs[0]]
     if any(not same_quantisation(tensor, result) for tensor in tensors):
         raise UnsupportedFormError("parts of other scales than its result's")
-    axis = option(operator, "axis") % max(len(result.shape), 1)
     values = [emitter.value(i) for i in operator.inputs]
     shape = list(emitter.shape(values[0]))
+    axis = axis_of(option(operator, "axis"), len(shape))
     shape[axis] = sum(emitter.shape(value)[axis] for value in values)
     made = emitter.op("Concat", *values, shape=shape, axis=axis)
     activation = option(operator, "fusedActivationFunction")
@@ -70,26 +78,41 @@ def _concatenation(emitter: Emitter, operator: Operator) -> None:
 
 
 def _strided_slice(emitter: Emitter, operator: Operator) -> None:
-    begin, end, strides = ([int(n) for n in constant(emitter, operator, i)] for i in (1, 2, 3))
+    """Places of the specification are dimensions of the operand, new ones, or as many as there are (an
+    ellipsis); those that are shrunk are left out."""
+    begin, end, steps = ([int(n) for n in constant(emitter, operator, i)] for i in (1, 2, 3))
     x = emitter.value(operator.inputs[0])
-    masks = {
-        name: option(operator, f"{name}Mask")
-        for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")
-    }
-    if masks["ellipsis"] or masks["newAxis"] or option(operator, "offset"):
-        raise UnsupportedFormError("an ellipsis, a new axis or an offset in a slice")
-    starts, stops, shape = [], [], list(emitter.shape(x))
-    for axis, bounds in enumerate(zip(begin, end, strides, strict=True)):
-        first, last, step = _bounds(bounds, emitter.shape(x)[axis], masks, 1 << axis)
-        starts.append(first)
-        stops.append(last if last >= 0 else -emitter.shape(x)[axis] - 1)
-        strides[axis] = step
-        shape[axis] = len(range(first, last, step))
-    made = _sliced(emitter, x, (starts, stops, strides), shape)
-    dropped = [axis for axis in range(len(begin)) if masks["shrinkAxis"] & 1 << axis]
-    _moved(
-        emitter, operator, emitter.reshape(made, [n for axis, n in enumerate(shape) if axis not in dropped])
-    )
+    names = ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")
+    masks = {name: option(operator, f"{name}Mask") for name in names}
+    if option(operator, "offset"):  # ends are counted from the beginnings
+        end = [first + count for first, count in zip(begin, end, strict=True)]
+    starts, stops, strides = list[int](), list[int](), list[int]()
+    sliced, shape = list[int](), list[int]()
+    for place, bounds in enumerate(zip(begin, end, steps, strict=True)):
+        bit, axis = 1 << place, len(starts)
+        if masks["ellipsis"] & bit:
+            new = sum(masks["newAxis"] >> later & 1 for later in range(place + 1, len(begin)))
+            for _ in range(len(emitter.shape(x)) - axis - (len(begin) - place - 1 - new)):
+                whole = emitter.shape(x)[len(starts)]
+                _append((starts, stops, strides), (0, whole, 1))
+                sliced.append(whole)
+                shape.append(whole)
+        elif masks["newAxis"] & bit:
+            shape.append(1)
+        else:
+            extent = emitter.shape(x)[axis]
+            first, last, step = _bounds(bounds, extent, masks, bit)
+            _append((starts, stops, strides), (first, last if last >= 0 else -extent - 1, step))
+            sliced.append(len(range(first, last, step)))
+            shape.extend([] if masks["shrinkAxis"] & bit else [sliced[-1]])
+    rest = emitter.shape(x)[len(starts) :]
+    made = _sliced(emitter, x, (starts, stops, strides), [*sliced, *rest])
+    moved(emitter, operator, emitter.reshape(made, [*shape, *rest]))
+
+
+def _append(lists: tuple[list[int], ...], values: tuple[int, ...]) -> None:
+    for one, value in zip(lists, values, strict=True):
+        one.append(value)
 
 
 def _bounds(
@@ -128,7 +151,7 @@ def _slice(emitter: Emitter, operator: Operator) -> None:
         for first, count, extent in zip(begin, size, emitter.shape(x), strict=True)
     ]
     stops = [first + count for first, count in zip(begin, shape, strict=True)]
-    _moved(emitter, operator, _sliced(emitter, x, (begin, stops, [1] * len(begin)), shape))
+    moved(emitter, operator, _sliced(emitter, x, (begin, stops, [1] * len(begin)), shape))
 
 
 def _pad(emitter: Emitter, operator: Operator) -> None:
@@ -143,17 +166,17 @@ def _pad(emitter: Emitter, operator: Operator) -> None:
     pads = emitter.const(np.asarray([*widths[:, 0], *widths[:, 1]], np.int64))
     shape = [n + int(sum(width)) for n, width in zip(emitter.shape(x), widths, strict=True)]
     fill = emitter.const(np.asarray(value, emitter.dtype(x)))
-    _moved(emitter, operator, emitter.op("Pad", x, pads, fill, shape=shape, mode="constant"))
+    moved(emitter, operator, emitter.op("Pad", x, pads, fill, shape=shape, mode="constant"))
 
 
 CONVERTERS: dict[str, Converter] = {
     "CONCATENATION": _concatenation,
-    "EXPAND_DIMS": _reshape,
+    "EXPAND_DIMS": _expand_dims,
     "PAD": _pad,
     "PADV2": _pad,
     "RESHAPE": _reshape,
     "SLICE": _slice,
-    "SQUEEZE": _reshape,
+    "SQUEEZE": _squeeze,
     "STRIDED_SLICE": _strided_slice,
     "TRANSPOSE": _transpose,
 }

@@ -106,6 +106,7 @@ CONVERTERS: dict[str, Converter] = {
     "RELU_N1_TO_1": _unary(_bounds(2)),
     "ROUND": _unary(_named("Round")),
     "RSQRT": _unary(_rsqrt),
+    "SIGN": _unary(_named("Sign")),
     "SIN": _unary(_named("Sin")),
     "SQRT": _unary(_named("Sqrt")),
     "SQUARE": _unary(_square),

@@ -1,0 +1,1 @@
+"""How models of one operator are drawn: a module for each class of them."""
