@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from markdown import replace_section, table
+from torch_networks import tolerate_torchvision
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "pytorch_exports.json"
@@ -58,7 +58,7 @@ SECONDS = 900
 
 def build(name: str) -> tuple[Any, dict[str, Any]]:
     """A module with random weights, and its arguments by name."""
-    _torchvision()
+    tolerate_torchvision()
     import torch
     from real_networks import _built, _liven
 
@@ -110,7 +110,7 @@ def draw() -> list[str]:
     them."""
     found = []
     chosen = random.Random(SEED)
-    _torchvision()
+    tolerate_torchvision()
     import timm
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
@@ -169,27 +169,6 @@ def pack(name: str) -> dict[str, Any]:
         except edgepack.EdgepackError as error:
             found |= {"ok": False, "said": error.message}
     return {**found, "seconds": time.perf_counter() - began}
-
-
-def _torchvision() -> None:
-    """Imports torchvision, whose own operators (nms) fail to load beside a PyTorch of another build; no
-    network here needs them."""
-    import torch
-
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for _ in range(40):
-        try:
-            import torchvision  # noqa: F401
-        except RuntimeError as error:
-            missing = re.search(r"operator torchvision::(\w+) does not exist", str(error))
-            if missing is None:
-                raise
-            library.define(f"{missing[1]}(Tensor a) -> Tensor")
-            for module in [module for module in sys.modules if module.startswith("torchvision")]:
-                del sys.modules[module]
-        else:
-            globals()["_LIBRARY"] = library  # which takes its operators with it
-            return
 
 
 def _child(name: str) -> dict[str, Any]:

@@ -1,16 +1,19 @@
-"""torch.compile with edgepack beside inductor and eager: ``python benchmarks/torch_compile.py``.
+"""torch.compile with edgepack beside inductor and eager: ``torch_compile.py [NETWORK ...] [--write]``.
 
-Networks made of torch.nn with random weights, batch 1, under ``torch.inference_mode()``. For each network and
-number of threads a process of its own compiles it with every engine and runs them in turns; printed are the
-least times of a run in milliseconds, and how long the first call took: in a process that finds nothing in
-the caches, and in the next one. inductor is shown as it is, and with its ``freezing``, which makes constants
-of parameters as edgepack does. PyTorch has to be importable (``PYTHONPATH=build/torch``), and inductor needs
-a C++ compiler.
+Twelve networks with random weights, batch 1, under ``torch.inference_mode()``: six of torch.nn, six of timm,
+torchvision and transformers where these are installed (what is missing is said). For each network and number
+of threads a process of its own compiles it with every engine and runs them in turns; printed are the least
+times of a run in milliseconds, and how long the first call took: in a process that finds nothing in the
+caches, and in the next one. inductor is shown as it is, and with its ``freezing``, which makes constants of
+parameters as edgepack does. About 12 minutes on two cores. PyTorch has to be importable
+(``PYTHONPATH=build/torch``), and inductor needs a C++ compiler. ``--write`` puts the tables into
+notes/2026-11-25-torch-compile.md and a sentence into docs/pytorch.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import json
 import os
@@ -18,123 +21,81 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import itertools
-
-from markdown import table
+from markdown import replace_section, table
+from torch_networks import NETWORKS, missing, network
 
 ENGINES = ("eager", "inductor", "inductor, frozen", "edgepack")
 #: Those whose first call is shown: the frozen one comes after the other in the same process.
 _COMPILERS = ("inductor", "edgepack")
-NETWORKS = ("MLP", "ResNet-18", "depthwise", "encoder", "signal")
 #: Processes by network: threads, and what is in the caches.
 PROCESSES = ((1, "empty"), (1, "filled"), (2, "filled"))
-
-
-def networks() -> dict[str, Callable[[], tuple[Any, Any]]]:
-    """Each network with its input."""
-    import torch
-    from torch import nn
-
-    def block(inner: int, outer: int, stride: int) -> Any:
-        class Block(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.body = nn.Sequential(
-                    *(nn.Conv2d(inner, outer, 3, stride, 1, bias=False), nn.BatchNorm2d(outer), nn.ReLU()),
-                    *(nn.Conv2d(outer, outer, 3, 1, 1, bias=False), nn.BatchNorm2d(outer)),
-                )
-                short = nn.Sequential(nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
-                self.short = nn.Identity() if inner == outer else short
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return (self.body(x) + self.short(x)).relu()
-
-        return Block()
-
-    def resnet() -> tuple[Any, Any]:
-        layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-        widths = [64, 64, 128, 256, 512]
-        for inner, outer in itertools.pairwise(widths):
-            layers += [block(inner, outer, 1 if inner == outer else 2), block(outer, outer, 1)]
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)]
-        return nn.Sequential(*layers), torch.randn(1, 3, 224, 224)
-
-    def depthwise() -> tuple[Any, Any]:
-        layers: list[Any] = [nn.Conv2d(3, 32, 3, 2, 1), nn.Hardswish()]
-        widths = [32, 64, 128, 128, 256, 256]
-        for inner, outer in itertools.pairwise(widths):
-            stride = 1 if inner == outer else 2
-            layers += [
-                nn.Conv2d(inner, inner, 3, stride, 1, groups=inner),
-                nn.BatchNorm2d(inner),
-                nn.Hardswish(),
-            ]
-            layers += [nn.Conv2d(inner, outer, 1), nn.BatchNorm2d(outer), nn.Hardswish()]
-        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), torch.randn(1, 3, 160, 160)
-
-    def mlp() -> tuple[Any, Any]:
-        layers = (*(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512)), *(nn.Linear(512, 512), nn.GELU()))
-        return nn.Sequential(*layers, nn.Linear(512, 10)), torch.randn(1, 256)
-
-    def encoder() -> tuple[Any, Any]:
-        torch.backends.mha.set_fastpath_enabled(False)
-        layer = nn.TransformerEncoderLayer(256, 4, 1024, 0.0, "gelu", batch_first=True)
-        return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.randn(1, 64, 256)
-
-    def signal() -> tuple[Any, Any]:
-        layers: list[Any] = []
-        for inner, outer in ((1, 32), (32, 64), (64, 128)):
-            layers += [nn.Conv1d(inner, outer, 9, 2, 4), nn.BatchNorm1d(outer), nn.SiLU()]
-        return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten()), torch.randn(1, 1, 4000)
-
-    return dict(zip(NETWORKS, (mlp, resnet, depthwise, encoder, signal), strict=True))
+HEADING = "torch.compile beside inductor"
+NOTE = Path(__file__).parents[1] / "notes" / "2026-11-25-torch-compile.md"
+PAGE = Path(__file__).parents[1] / "docs" / "pytorch.md"
 
 
 def one(name: str, threads: int, turns: int) -> dict[str, Any]:
     """In this process: seconds of each engine's first call, and of its fastest one."""
     import torch
 
+    torch.set_num_threads(1)  # several give other sums, and with them other weights
+    model, inputs = network(name)
     torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    model, x = networks()[name]()
-    model.eval()
     found: dict[str, Any] = {}
     run: dict[str, Any] = {}
     with torch.inference_mode():
-        expected = model(x)
-        torch.compile(lambda y: y + 1, backend="eager")(x)  # what all of them import
+        expected = _called(model, inputs)
+        torch.compile(lambda y: y + 1, backend="eager")(torch.ones(1))  # what all of them import
         for engine in ENGINES:
             torch._dynamo.reset()
-            run[engine] = _compiled(engine, model)
             begin = time.perf_counter()
             try:
-                result = run[engine](x)
+                run[engine] = _compiled(engine, model)
+                results = _called(run[engine], inputs)
             except Exception as error:  # of inductor: no compiler, ...
                 found[engine] = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"}
-                del run[engine]
+                run.pop(engine, None)
                 continue
-            off = float((result - expected).abs().max() / expected.abs().max())
-            found[engine] = {"first": time.perf_counter() - begin, "off": off}
-        times: dict[str, list[float]] = {engine: [] for engine in run}
-        for _ in range(turns):
-            for engine, call in run.items():
-                until = time.perf_counter() + 0.1
-                while True:
-                    begin = time.perf_counter()
-                    call(x)
-                    end = time.perf_counter()
-                    times[engine].append(end - begin)
-                    if end > until:
-                        break
+            first = time.perf_counter() - begin
+            off = max(
+                float((one - other).abs().max() / other.abs().max().clamp_min(1e-9))
+                for one, other in zip(_tensors(results), _tensors(expected), strict=True)
+            )
+            found[engine] = {"first": first, "off": off}
+        times = _in_turns(run, inputs, turns)
     for engine, taken in times.items() if turns else ():
         found[engine]["least"] = min(taken)
     return found
+
+
+def _in_turns(run: dict[str, Any], inputs: dict[str, Any], turns: int) -> dict[str, list[float]]:
+    """Seconds of each engine's runs: 0.1 s and three runs at least a turn."""
+    times: dict[str, list[float]] = {engine: [] for engine in run}
+    for _ in range(turns):
+        for engine, call in run.items():
+            until, least = time.perf_counter() + 0.1, len(times[engine]) + 3
+            while time.perf_counter() < until or len(times[engine]) < least:
+                begin = time.perf_counter()
+                _called(call, inputs)
+                times[engine].append(time.perf_counter() - begin)
+    return times
+
+
+def _called(model: Any, inputs: dict[str, Any]) -> Any:
+    return model(inputs[""]) if "" in inputs else model(**inputs)
+
+
+def _tensors(results: Any) -> list[Any]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
 
 
 def _compiled(engine: str, model: Any) -> Any:
@@ -164,25 +125,65 @@ def _measured(name: str, threads: int, caches: str, turns: int) -> dict[str, Any
     return found
 
 
-def tables(names: Sequence[str], turns: int) -> str:
-    """All of them, by networks and threads."""
-    runs, firsts = [], []
+def measured(names: Sequence[str], turns: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """What the processes found, by network and ``threads, caches``."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
     for name in names:
+        if absent := missing(name):
+            print(f"{name} is left out: {absent} is not installed", file=sys.stderr)
+            continue
         with tempfile.TemporaryDirectory() as caches:
             for threads, state in PROCESSES:
-                found = _measured(name, threads, caches, turns if state == "filled" else 0)
-                print(name, threads, state, json.dumps(found), file=sys.stderr)
-                if state == "filled":
-                    runs.append([name, str(threads), *(_cell(found[one], "least", 1e3) for one in ENGINES)])
-                if threads == 1:
-                    firsts.append([name, state, *(_cell(found[one], "first", 1) for one in _COMPILERS)])
+                one = _measured(name, threads, caches, turns if state == "filled" else 0)
+                print(name, threads, state, json.dumps(one), file=sys.stderr)
+                found.setdefault(name, {})[f"{threads}, {state}"] = one
+    return found
+
+
+def tables(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """All of them, by networks and threads. The last column of the first one: by how much edgepack is faster
+    than the faster one of inductor's."""
+    runs, firsts = [], []
+    for name, processes in found.items():
+        for threads in (1, 2):
+            one = processes[f"{threads}, filled"]
+            cells = [_cell(one[engine], "least", 1e3) for engine in ENGINES]
+            runs.append([name, str(threads), *cells, f"{_ratio(one):.2f}"])
+        for state in ("empty", "filled"):
+            one = processes[f"1, {state}"]
+            firsts.append([name, state, *(_cell(one[engine], "first", 1) for engine in _COMPILERS)])
     return "\n\n".join(
         (
             "Least milliseconds of a run:",
-            table(["network", "threads", *ENGINES], runs, 1),
-            "Seconds of the first call:",
+            table(["network", "threads", *ENGINES, "times as fast"], runs, 1),
+            "Seconds of the first call, on one thread:",
             table(["network", "caches", *_COMPILERS], firsts, 2),
         )
+    )
+
+
+def _ratio(found: dict[str, Any]) -> float:
+    """How many times as long the faster one of inductor's takes."""
+    others = [found[one]["least"] for one in ENGINES if one.startswith("inductor") and "least" in found[one]]
+    return float(min(others) / found["edgepack"]["least"]) if others else float("nan")
+
+
+def sentence(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """What a user wants to know of the tables."""
+    ratios = [
+        _ratio(one) for processes in found.values() for key, one in processes.items() if "filled" in key
+    ]
+    ahead = sum(all(_ratio(one[f"{n}, filled"]) > 1 for n in (1, 2)) for one in found.values())
+    spans = {}
+    for engine in _COMPILERS:
+        first = [one["1, filled"][engine] for one in found.values()]
+        times = [one["first"] for one in first if "first" in one]
+        spans[engine] = f"{min(times):.1f} to {max(times):.1f} s" if times else "none"
+    return (
+        f"Of {len(found)} networks at batch 1, on one thread and on two, {ahead} run faster than with "
+        f"inductor: {min(ratios):.1f} to {max(ratios):.1f} times as fast. The first call of a process that "
+        f"finds libraries in the cache takes {spans['edgepack']}, inductor's {spans['inductor']} "
+        f"([tables](../notes/{NOTE.name}))."
     )
 
 
@@ -195,15 +196,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"of {', '.join(NETWORKS)}")
     parser.add_argument("--turns", type=int, default=10, help="in which every engine runs for 0.1 s")
+    parser.add_argument("--write", action="store_true", help="put the tables into notes/ and docs/")
     parser.add_argument("--one", choices=NETWORKS, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if importlib.util.find_spec("torch") is None:
         parser.error("PyTorch is not installed: PYTHONPATH=build/torch after `make build/torch/.installed`")
+    if unknown := {*given.networks} - {*NETWORKS}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if given.one:
         print(json.dumps(one(given.one, given.threads, given.turns)))
-    else:
-        print(tables(given.networks, given.turns))
+        return
+    found = measured(given.networks, given.turns)
+    text = f"{_about(given.turns)}\n\n{tables(found)}"
+    print(text)
+    if given.write:
+        if len(found) < len(NETWORKS):
+            parser.error("only tables of all networks are written")
+        replace_section(HEADING, text, "torch_compile.py", NOTE)
+        replace_section(HEADING, sentence(found), "torch_compile.py", PAGE)
+
+
+def _about(turns: int) -> str:
+    import torch
+
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    cpu = next((line.partition(":")[2].strip() for line in lines.splitlines() if "model name" in line), "")
+    return (
+        f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, {cpu}, PyTorch {torch.__version__}; float32, "
+        f"batch 1, random weights, `torch.inference_mode()`; in {turns} turns, all engines in one process."
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.support.model import write_model
 #: About how many seconds the longest files take (`pytest --durations=0` says how long their tests do).
 SECONDS = {
     "test_end_to_end.py": 48,
-    "torch/test_compile.py": 20,
+    "torch/test_compile.py": 40,
     "targets/test_chromium.py": 30,
     "compiler/kernels/test_winograd.py": 24,
     "compiler/kernels/test_operators.py": 22,

@@ -154,12 +154,13 @@ def _exported(module: _OfVarying, examples: tuple[torch.Tensor, ...], label: str
 
 
 def _drops_nothing(node: torch.fx.Node) -> bool:
-    """Whether an operator that may draw random numbers does not (attention with a dropout of 0)."""
-    arguments = dict(zip([one.name for one in node.target._schema.arguments], node.args, strict=False))
-    return "dropout_p" in {one.name for one in node.target._schema.arguments} and not {
-        **arguments,
-        **node.kwargs,
-    }.get("dropout_p", 0.0)
+    """Whether an operator that may draw random numbers does not: attention with a dropout of 0, recurrent
+    layers that are not trained."""
+    names = [one.name for one in node.target._schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    if "train" in names:
+        return given.get("train") is False or given.get("dropout", 1.0) == 0.0
+    return "dropout_p" in names and not given.get("dropout_p", 0.0)
 
 
 def _how_results_are_made(gm: torch.fx.GraphModule, args: Sequence[Any]) -> tuple[Any, Any, Any]:

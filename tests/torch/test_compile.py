@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "build" / "torch"
 
 
-def found_by(*arguments: str) -> dict[str, Any]:
+def found_by(*arguments: str, seed: str = "") -> dict[str, Any]:
     """What ``tests/support/torch_compile.py`` prints."""
     path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
-    environment["EDGEPACK_TEST_SEED"] = str(SEED)
+    environment["EDGEPACK_TEST_SEED"] = seed or str(SEED)
     asks = "import sys; from importlib.util import find_spec; sys.exit(not find_spec('onnxscript'))"
     there = [sys.executable, "-c", asks]
     if subprocess.run(there, env=environment, capture_output=True, check=False).returncode:
@@ -64,6 +65,10 @@ def test_results_of_many_kinds_are_those_of_eager(parts: dict[str, Any]) -> None
     assert found["said"] == []
     assert found["wrong"] == []
     assert found["view"] and found["inference"] and not found["input changed"]
+
+
+def test_a_recurrent_layer_is_compiled_and_computes_what_it_does_eagerly(parts: dict[str, Any]) -> None:
+    assert parts["a_network"] == {"words": {"said": [], "wrong": []}}
 
 
 def test_results_share_the_memory_that_they_share_eagerly(parts: dict[str, Any]) -> None:
@@ -173,6 +178,15 @@ def test_networks_are_compiled_and_compute_what_eager_does(slow_parts: dict[str,
     eager = {name for name, one in slow_parts["networks"].items() if one["said"]}
     assert {name: one["wrong"] for name, one in slow_parts["networks"].items() if one["wrong"]} == {}
     assert eager <= {"empty"}, {name: slow_parts["networks"][name]["said"] for name in eager}
+
+
+@pytest.mark.slow
+def test_of_two_processes_at_once_one_packs() -> None:
+    seed = str(secrets.randbits(31))
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: found_by("kept", seed=seed)["kept"]["first"], range(2)))
+    assert sorted(one["exports"] for one in found) == [0, 1]
+    assert [one["said"] for one in found] == [[], []]
 
 
 @pytest.mark.slow
