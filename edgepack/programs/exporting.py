@@ -79,6 +79,12 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
             "given.",
             hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
         )
+    if not isinstance(example_inputs, torch.Tensor | Mapping | tuple | list):
+        raise ConfigError(
+            f"example_inputs is a value of type {type(example_inputs).__name__}.",
+            hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
+        )
+    _refuse_other_devices(module, example_inputs)
     keywords = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
     alone = isinstance(example_inputs, torch.Tensor)
     arguments = () if keywords else ((example_inputs,) if alone else tuple(example_inputs))
@@ -107,6 +113,23 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
             "torch.where or torch.cond, or stays outside of the module.",
             detail=str(error).strip()[:4000],
         ) from error
+
+
+def _refuse_other_devices(module: Any, example_inputs: Any) -> None:
+    """Raises ConfigError for a module or an example that is not on the CPU."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    held = (*module.parameters(), *module.buffers())
+    for what, tensors in (("module", held), ("example", pytree.tree_leaves(example_inputs))):
+        devices = (one.device for one in tensors if isinstance(one, torch.Tensor))
+        other = next((str(one) for one in devices if one.type != "cpu"), "")
+        if other:
+            raise ConfigError(
+                f"The {what} is on the device {other}, and modules are exported on the CPU.",
+                hint="Give module.cpu() and example inputs on the CPU; edgepack's device says for which GPU "
+                "it is packed.",
+            )
 
 
 class _Program:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,9 @@ import torch
 from torch import nn
 
 import edgepack
+from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx.cut import open_model
+from edgepack.compiler.frontend.torch.archive import load_program
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.programs.exporting import exported_program
 from edgepack.programs.flat import flattened
@@ -172,9 +178,48 @@ def halves(folder: Path) -> dict[str, Any]:
     return packed(folder, "halves", Halves().eval(), example_inputs=example)
 
 
+@dataclass
+class Answer:
+    """What only this process knows."""
+
+    y: torch.Tensor
+
+
+class Answers(nn.Module):
+    """Returns such."""
+
+    def forward(self, x: torch.Tensor) -> Answer:
+        return Answer(x + 1)
+
+
+def changed_files(folder: Path) -> dict[str, Path]:
+    """A program as a newer PyTorch, or one for a GPU, would have saved it, and one with types of others."""
+    torch.export.register_dataclass(Answer, serialized_type_name="net.Answer")
+    torch.export.save(torch.export.export(Answers(), (torch.zeros(3),)), folder / "plain.pt2")
+    changes = {
+        "newer": (b'"major": ', b'"major": 9'),
+        "cuda": (b'"type": "cpu"', b'"type": "cuda"'),
+        "types": (b"net.Answer", b"net.Reply"),
+    }
+    made = {}
+    for name, (old, new) in changes.items():
+        made[name] = folder / f"{name}.pt2"
+        with zipfile.ZipFile(folder / "plain.pt2") as plain, zipfile.ZipFile(made[name], "w") as changed:
+            for entry in plain.infolist():
+                data = plain.read(entry)
+                changed.writestr(
+                    entry.filename, data.replace(old, new) if ".json" in entry.filename else data
+                )
+    return made
+
+
 def refused(folder: Path) -> dict[str, str]:
     """What is said of modules that cannot be packed."""
     x = torch.randn(3, 3)
+    bare = folder / "bare.onnx"
+    torch.onnx.export(
+        Cache().eval(), (torch.zeros(1, 4), torch.tensor([2])), bare, dynamo=True, verbose=False
+    )
     train = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()
     cases: dict[str, Callable[[], Any]] = {
         "train": lambda: exported(folder, "train", train, torch.randn(1, 3, 4, 4)),
@@ -183,6 +228,10 @@ def refused(folder: Path) -> dict[str, str]:
         "unknown": lambda: exported(folder, "unknown", Unknown(), x),
         "none": lambda: edgepack.pack(Branches()),
         "shape": lambda: edgepack.pack(nn.Linear(4, 4), example_inputs=x),
+        "no example": lambda: edgepack.pack(Branches(), example_inputs=5),
+        "elsewhere": lambda: edgepack.pack(nn.Linear(3, 3, device="meta"), example_inputs=x),
+        "bare": lambda: open_model(bare, ImportOptions()),
+        **{name: partial(load_program, file, folder) for name, file in changed_files(folder).items()},
         "reserved": lambda: edgepack.pack(Branches(), example_inputs=x, name="int"),
         "no module": lambda: edgepack.pack("model.onnx", example_inputs=x),
     }

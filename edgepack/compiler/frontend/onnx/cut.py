@@ -14,6 +14,7 @@ from edgepack.compiler.frontend.onnx.binding import bind, model_inputs
 from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.extents import check_nodes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
+from edgepack.compiler.frontend.onnx.lost_state import refuse_lost_state
 from edgepack.compiler.frontend.onnx.model_file import read_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
 from edgepack.compiler.frontend.onnx.random_numbers import draw
@@ -52,6 +53,7 @@ def open_model(path: Path, options: ImportOptions, notes: list[str] | None = Non
 def _bound(path: Path, options: ImportOptions) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The model, cut and static, with the batch that it has, and what is said of open batches."""
     model = read_model(path)
+    refuse_lost_state(model)
     check_nodes(model, options.limits)
     make_constant(model, options.const)
     if not options.inputs and not options.outputs:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.user_arrays import read_array
+from edgepack.compiler.frontend.torch.foreign import refuse_programs_of_others
 from edgepack.compiler.frontend.torch.program_json import libraries, more_than_data
-from edgepack.errors import ModelError
+from edgepack.errors import EdgepackError, ModelError
 from edgepack.programs.exporting import EXTRA, exported_program
 from edgepack.programs.quantised import define_operators
 from edgepack.programs.torchscript import example_of_script, load_script
@@ -56,12 +57,16 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     """
     torch = _torch()
     copy = folder / "checked.pt2"
-    define_operators(check_archive(model, copy), str(model))
+    called = check_archive(model, copy)
     extra = {EXTRA: ""}
     try:
+        refuse_programs_of_others(model, copy)
+        define_operators(called, str(model))
         with _nothing_is_unpickled(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.load(copy, extra_files=extra)
+    except EdgepackError:
+        raise
     except Exception as error:  # PyTorch's own, of many classes
         raise ModelError(
             f"{model} cannot be read by PyTorch {torch.__version__}: {_first_line(error)}",

@@ -74,6 +74,12 @@ def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
         ("branches", "ModelError: Branches cannot be exported", "torch_programs.py:"),
         ("none", "ConfigError: A module (Branches)", "none was given"),
         ("shape", "ConfigError: The module does not take", "3x3 and 4x4"),
+        ("no example", "ConfigError: example_inputs is", "type int"),
+        ("elsewhere", "ConfigError: The module is on the device meta", "on the CPU"),
+        ("bare", "ModelError: The model was exported from a PyTorch module", "its buffers cache"),
+        ("newer", "ModelError: ", "of its schema; the installed PyTorch"),
+        ("cuda", "ModelError: ", "was exported on the device cuda"),
+        ("types", "ModelError: ", "objects of net.Reply, a type that only the process knows"),
         ("reserved", "ConfigError: The name 'int'", "is reserved"),  # before it is exported
         ("no module", "ConfigError: example_inputs", "torch.nn.Module"),
     ):
