@@ -33,6 +33,7 @@ from edgepack.compiler.graph.rewrite import (
     op_name,
     shape_of,
 )
+from edgepack.compiler.graph.window_rows import row_weights, window_rows
 
 __all__ = ["byte_operands"]
 
@@ -91,14 +92,36 @@ class _ByteOperands(Rewriter):
             return None
         if found is None or weights is None or not is_constant(found[1]):
             return None
-        inner, rank = weights.shape[-2], weights.ndim - 2
+        x, moved = self._as_left(found[0])
+        offset = int(numpy_of(found[1])) + moved
+        form = self._of_rows(call, x, weights, offset)
+        if form is None:
+            form = self._of_channels(call, x, weights, offset)
+        if form is None:
+            return None
+        columns = weights.reshape(-1, weights.shape[-1]).sum(0)
+        return self._added(form, (-offset * columns).astype(np.int32)) if offset else form
+
+    def _of_rows(self, call: relax.Call, x: relax.Expr, weights: Array, offset: int) -> OptionalExpr:
+        """The sums of an image of one channel, by quads of neighbouring pixels; None of another one."""
+        a = call.attrs
+        if weights.ndim != 4 or weights.shape[1] < 2 or weights.shape[2] != 1 or int(a.groups) > 1:
+            return None
+        window = tuple([int(n) for n in values] for values in (a.strides, a.dilation, a.padding))
+        if not self.quads.fits(row_weights(weights).reshape(-1, weights.shape[3])):
+            return None
+        image = window_rows(self, x, weights.shape[1], window, offset)
+        strides, dilation = [window[0][0], 1], [window[1][0], 1]
+        return self._convolved(call, image, row_weights(weights), (strides, dilation, [0] * 4))
+
+    def _of_channels(self, call: relax.Call, x: relax.Expr, weights: Array, offset: int) -> OptionalExpr:
+        """The sums by quads of neighbouring channels; None where there are none."""
+        a, inner, rank = call.attrs, weights.shape[-2], weights.ndim - 2
         if inner < 2 or (inner % 4 and int(a.groups) > 1):
             return None
         padded = np.pad(weights, [*[(0, 0)] * rank, (0, -inner % 4), (0, 0)])
         if not self.quads.fits(padded.reshape(-1, weights.shape[-1])):
             return None
-        x, moved = self._as_left(found[0])
-        offset = int(numpy_of(found[1])) + moved
         pads = [int(n) for n in a.padding]
         if inner % 4:
             x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * rank + 3), -inner % 4]))
@@ -106,14 +129,20 @@ class _ByteOperands(Rewriter):
             widths = [n for i in range(rank) for n in (pads[i], pads[i + rank])]
             x = self.emit(relax.op.nn.pad(x, [0, 0, *widths, 0, 0], pad_value=float(offset)))
             pads = [0] * len(pads)
+        return self._convolved(call, x, padded, (list(a.strides), list(a.dilation), pads))
+
+    def _convolved(
+        self, call: relax.Call, x: relax.Expr, weights: Array, window: tuple[list[int], list[int], list[int]]
+    ) -> relax.Expr:
+        a, (strides, dilation, padding) = call.attrs, window
         operator = getattr(relax.op.nn, op_name(call).removeprefix("relax.nn."))
-        sums = self.emit(
+        return self.emit(
             operator(
                 x,
-                constant(padded.astype(np.int8)),
-                strides=list(a.strides),
-                padding=pads,
-                dilation=list(a.dilation),
+                constant(weights.astype(np.int8)),
+                strides=strides,
+                padding=padding,
+                dilation=dilation,
                 groups=int(a.groups),
                 data_layout=str(a.data_layout),
                 kernel_layout=str(a.kernel_layout),
@@ -121,8 +150,6 @@ class _ByteOperands(Rewriter):
                 out_dtype="int32",
             )
         )
-        columns = weights.reshape(-1, weights.shape[-1]).sum(0)
-        return self._added(sums, (-offset * columns).astype(np.int32)) if offset else sums
 
     def _as_left(self, x: relax.Expr) -> tuple[relax.Expr, int]:
         """Bytes as the type that the instruction takes, and what was added to them for it."""
@@ -144,7 +171,7 @@ class _ByteOperands(Rewriter):
         return None
 
     def _less_zero(self, expr: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
-        """The bytes that a tensor of int32 is, and the scalar of int32 that was subtracted from them."""
+        """The bytes that a wider tensor is, and the scalar of int32 that was subtracted from them."""
         call: OptionalExpr = self.calls.get(expr)
         if op_name(call) in VIEWS:
             inner = self._less_zero(call.args[0])
@@ -152,13 +179,27 @@ class _ByteOperands(Rewriter):
                 return None
             args = [inner[0], *call.args[1:]]
             return self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)), inner[1]
-        if op_name(call) != "relax.subtract" or prod(shape_of(call.args[1])) != 1:
+        if self._is_widened(call):
+            return call.args[0], constant(np.array(0, np.int32))
+        if op_name(call) not in {"relax.subtract", "relax.add"} or prod(shape_of(call.args[1])) != 1:
             return None
         widened: OptionalExpr = self.calls.get(call.args[0])
-        if op_name(widened) != "relax.astype" or dtype_of(widened.args[0]) not in BYTES:
+        if not self._is_widened(widened):
             return None
         zero = call.args[1]
+        if is_constant(zero):
+            number = int(numpy_of(zero).reshape(()))
+            number = number if op_name(call) == "relax.subtract" else -number
+            return widened.args[0], constant(np.array(number, np.int32))
+        if op_name(call) == "relax.add":
+            return None
         return widened.args[0], self.emit(relax.op.reshape(zero, ())) if shape_of(zero) else zero
+
+    @staticmethod
+    def _is_widened(call: OptionalExpr) -> bool:
+        """Whether these are bytes as a wider type."""
+        wide = op_name(call) == "relax.astype" and dtype_of(call.args[0]) in BYTES
+        return wide and str(call.ty_args[0].dtype if call.ty_args else call.attrs.dtype) in {"int16", "int32"}
 
     def _known(self, expr: relax.Expr) -> Array | None:
         """The integers of a tensor that depends on constants alone; None for another one."""

@@ -21,6 +21,8 @@ from workbench.models.builder import Graph
 #: By name: input's shape, output channels, window, and attributes of the convolution.
 CONVOLUTIONS = {
     "first layer": ((1, 3, 15, 13), 20, (3, 3), {"strides": [2, 2], "pads": [1] * 4}),
+    "one channel": ((2, 1, 15, 13), 20, (3, 4), {"strides": [2, 2], "pads": [1, 1, 1, 2]}),
+    "one channel, dilated": ((1, 1, 12, 17), 9, (2, 3), {"dilations": [1, 2], "pads": [0, 2, 1, 2]}),
     "pointwise": ((2, 32, 5, 7), 40, (1, 1), {}),
     "window": ((1, 12, 9, 8), 17, (3, 3), {"pads": [1, 0, 1, 2]}),
     "signal": ((1, 6, 40), 9, (5,), {"pads": [4, 4], "dilations": [2]}),
@@ -49,7 +51,7 @@ TYPES = {
 LIMITS = {"u8s7": (-64, 63), "s8s7": (-64, 63)}
 #: Types of which every convolution is tried; of the others some are.
 EVERY = ("u8s8", "u8s7")
-SOME = ("window", "depthwise")
+SOME = ("window", "depthwise", "one channel")
 
 
 def _convolution(name: str, types: str) -> onnx.ModelProto:
