@@ -33,9 +33,7 @@ class Case:
         places = {index: self.inputs[graph.tensors[index].name] for index in graph.inputs}
         interpreter = Interpreter(content, places)
         interpreter.run(places)
-        names = [spec.name for spec in self.converted.outputs]
-        pairs = zip(names, graph.outputs, strict=True)
-        self.expected = {name: interpreter.tensor(index) for name, index in pairs}
+        self.expected = {name: interpreter.tensor(i) for name, i in self.converted.places.items()}
 
 
 def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], what: str) -> None:

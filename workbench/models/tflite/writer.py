@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-__all__ = ["Writer"]
+__all__ = ["LEFT_OUT", "Writer"]
+
+#: Index of an operand that is left out.
+LEFT_OUT = -1
 
 
 class Writer:
@@ -30,11 +33,13 @@ class Writer:
         axis: int = 0,
         data: Any = None,
         name: str = "",
+        variable: bool = False,
     ) -> int:
-        """Adds a tensor; a constant with ``data``, quantised with ``scale``."""
+        """Adds a tensor; a constant with ``data``, quantised with ``scale``, kept with ``variable``."""
         made = schema.TensorT()
         made.name, made.shape = (name or f"t{len(self.graph.tensors)}").encode(), list(shape)
         made.type, made.buffer = getattr(schema.TensorType, dtype.upper()), 0
+        made.isVariable = variable
         if data is not None:
             content = schema.BufferT()
             content.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
@@ -100,9 +105,32 @@ class Writer:
             assert not options, f"the schema has no {name}"
         self.graph.operators.append(one)
 
+    def next_subgraph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """Ends the subgraph, and begins another; its index."""
+        self.graph.inputs, self.graph.outputs = list(inputs), list(outputs)
+        self.graph = schema.SubGraphT()
+        self.graph.tensors, self.graph.operators = [], []
+        self.model.subgraphs.append(self.graph)
+        return len(self.model.subgraphs) - 1
+
+    def signature(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+        """Names the first subgraph's inputs and outputs."""
+        made = schema.SignatureDefT()
+        made.signatureKey, made.subgraphIndex = b"serving_default", 0
+        made.inputs, made.outputs = (
+            [_named(name, index) for name, index in given.items()] for given in (inputs, outputs)
+        )
+        self.model.signatureDefs = [made]
+
     def finished(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """The file's bytes."""
         self.graph.inputs, self.graph.outputs = list(inputs), list(outputs)
         builder = flatbuffers.Builder(4096)
         builder.Finish(self.model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
+
+
+def _named(name: str, index: int) -> Any:
+    made = schema.TensorMapT()
+    made.name, made.tensorIndex = name.encode(), index
+    return made

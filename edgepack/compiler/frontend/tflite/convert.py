@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.tflite import operators
 from edgepack.compiler.frontend.tflite.emitter import Emitter
-from edgepack.compiler.frontend.tflite.model import Model, Operator, Subgraph
+from edgepack.compiler.frontend.tflite.model import Model, Operator, Subgraph, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import Converter, UnsupportedFormError
 from edgepack.compiler.frontend.tflite.operators.variables import State, without_variables
 from edgepack.errors import EdgepackError, ModelError
@@ -46,8 +46,9 @@ class Converted:
 
     @property
     def places(self) -> dict[str, int]:
-        """The tensors whose values outputs have, by the outputs' names."""
-        indices = [*self.subgraph.outputs, *(state.returned for state in self.states)]
+        """The file's tensors whose values outputs have after a run, by the outputs' names."""
+        left = (state.returned if state.changed is None else state.changed for state in self.states)
+        indices = [*self.subgraph.outputs, *left]
         return {spec.name: index for spec, index in zip(self.outputs, indices, strict=True)}
 
     @property
@@ -84,7 +85,7 @@ def convert(model: Model) -> Converted:
             refused.setdefault(reason, []).append(_name(subgraph, operator))
             _stand_in(emitter, operator)
     if refused:
-        raise _refused(refused)
+        raise _refused(refused, [subgraph.tensors[index] for index in subgraph.inputs])
     results = [(index, subgraph.tensors[index].name) for index in subgraph.outputs]
     results += [(state.returned, state.returned_as) for state in states]
     try:
@@ -158,19 +159,31 @@ def _name(subgraph: Subgraph, operator: Operator) -> str:
     return subgraph.tensors[operator.outputs[0]].name if operator.outputs else f"operator {operator.index}"
 
 
-def _refused(refused: Mapping[str, Sequence[str]]) -> ModelError:
+def _refused(refused: Mapping[str, Sequence[str]], inputs: Sequence[Tensor]) -> ModelError:
     lines = [f"{reason} ({_listed(names)})" for reason, names in refused.items()]
     count = sum(map(len, refused.values()))
     return ModelError(
         f"{count} operator{'s' if count > 1 else ''} of the model cannot be compiled: "
         + "; ".join(lines)
         + ".",
-        hint="Convert the model without them, or cut it (--outputs).",
+        hint=_ways_out(inputs),
         refused=[
             {"operator": reason.partition(":")[0], "nodes": list(names), "reason": reason.partition(": ")[2]}
             for reason, names in refused.items()
         ],
     )
+
+
+def _ways_out(inputs: Sequence[Tensor]) -> str:
+    """Of sizes that are open the usual operator fails because they are taken for 1."""
+    for tensor in inputs:
+        if tensor.open_axes:
+            shape = ",".join(str(n) for n in tensor.shape)
+            return (
+                f"The file leaves sizes of {tensor.name!r} open, which are 1: give others (--shape "
+                f"{tensor.name}={shape}), or cut the model (--outputs)."
+            )
+    return "Convert the model without them, or cut it (--outputs)."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -48,6 +48,7 @@ class Tensor:
         open_axes: the axes of these.
         quantisation: what its integers mean; None where they are numbers.
         data: of a constant; None of what is computed.
+        variable: whether it keeps what an operator leaves in it for the next run.
     """
 
     index: int
@@ -57,6 +58,7 @@ class Tensor:
     open_axes: tuple[int, ...] = ()
     quantisation: Quantisation | None = None
     data: NDArray[Any] | None = None
+    variable: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Operator:
         inputs, outputs: indices of tensors; ``LEFT_OUT`` for an input that is not given.
         options: the operator's attributes by the schema's names (``strideW``).
         custom: whether the schema does not know it.
+        intermediates: indices of tensors that only say what integers within the operator mean.
     """
 
     index: int
@@ -79,6 +82,7 @@ class Operator:
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     custom: bool = False
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -33,6 +34,9 @@ IDENTIFIER = b"TFL3"
 
 #: Most dimensions of a tensor, and most elements: what is more is a damaged file.
 _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 1 << 40
+
+#: The signature that is used where there are several.
+_SERVED = "serving_default"
 
 _DAMAGED = "Download or convert the model again: it is damaged, or cut off."
 
@@ -89,8 +93,27 @@ def _model(read: Any, data: bytes) -> Model:
         raise ValueError("there is no subgraph")
     buffers = [_buffer(one, data) for one in read.buffers or []]
     codes = [_code(one) for one in read.operatorCodes or []]
-    subgraphs = tuple(_subgraph(one, buffers, codes) for one in read.subgraphs)
-    return Model(subgraphs, _text(read.description))
+    subgraphs = [_subgraph(one, buffers, codes) for one in read.subgraphs]
+    subgraphs[0] = _signed(subgraphs[0], read.signatureDefs or [])
+    return Model(tuple(subgraphs), _text(read.description))
+
+
+def _signed(main: Subgraph, signatures: Sequence[Any]) -> Subgraph:
+    """With inputs and outputs named as the signature has them: the only one, or the one that is served."""
+    own = [one for one in signatures if int(one.subgraphIndex) == 0]
+    if len(own) > 1:
+        own = [one for one in own if _text(one.signatureKey) == _SERVED]
+    if len(own) != 1:
+        return main
+    tensors, places = list(main.tensors), {*main.inputs, *main.outputs}
+    taken = {tensor.name for tensor in tensors}
+    for given in (*(own[0].inputs or []), *(own[0].outputs or [])):
+        index, name = int(given.tensorIndex), _text(given.name)
+        if index in places and name and name not in taken:
+            places.discard(index)
+            taken.add(name)
+            tensors[index] = replace(tensors[index], name=name)
+    return replace(main, tensors=tuple(tensors))
 
 
 def _buffer(read: Any, data: bytes) -> bytes:
@@ -150,6 +173,7 @@ def _subgraph(read: Any, buffers: Sequence[bytes], codes: Sequence[tuple[str, in
                 checked(one.outputs, 0),
                 dict(vars(options)) if options is not None else {},
                 custom,
+                checked(one.intermediates, 0),
             )
         )
     return Subgraph(tensors, tuple(operators), checked(read.inputs, 0), checked(read.outputs, 0))
@@ -187,6 +211,7 @@ def _tensor(index: int, read: Any, name: str, buffers: Sequence[bytes]) -> Tenso
         tuple(axis for axis, extent in enumerate(signature) if extent < 0),
         _quantisation(read.quantization, shape, name),
         data,
+        bool(read.isVariable) and data is None,
     )
 
 
@@ -195,7 +220,7 @@ def _data(
 ) -> NDArray[Any] | None:
     import numpy as np
 
-    if not content or dtype in {"string", "resource", "variant"}:
+    if dtype in {"string", "resource", "variant"} or (not content and 0 not in shape):
         return None
     if dtype in {"int4", "uint4", "int2"} and sparsity is None:
         return _unpacked(content, dtype, shape)

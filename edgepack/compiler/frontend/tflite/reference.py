@@ -154,6 +154,9 @@ def _interpreted(
     for _ in range(_EARLIER_RUNS if states else 0):
         shuffled = {name: random.permutation(array.ravel()) for name, array in own.items()}
         interpreter.run({names[name]: array.reshape(own[name].shape) for name, array in shuffled.items()})
+    changed = {name: state for name, state in states.items() if state.changed is not None}
+    before = {name: interpreter.tensor(state.read) for name, state in changed.items()}
     interpreter.run({names[name]: array for name, array in own.items()})
-    found = {**arrays, **{name: interpreter.tensor(state.read) for name, state in states.items()}}
+    read = {name: interpreter.tensor(state.read) for name, state in states.items()}
+    found = {**arrays, **read, **before}
     return found, {name: interpreter.tensor(names[name]) for name in wanted}

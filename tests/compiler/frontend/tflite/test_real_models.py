@@ -23,7 +23,7 @@ from workbench.compiled import Compiled, target_with
 FOLDER = Path(os.environ.get("EDGEPACK_REAL_MODELS", Path(__file__).parents[5] / "shared" / "models"))
 
 QUICK = ("mlperf_tiny_kws_int8", "mlperf_tiny_ad_int8", "micro_speech_int8")
-NETWORKS = (*QUICK, "mlperf_tiny_resnet8_int8", "mlperf_tiny_vww_int8")
+NETWORKS = (*QUICK, "mlperf_tiny_resnet8_int8", "mlperf_tiny_vww_int8", "mnist_lstm_int8")
 
 
 def file_of(name: str) -> Path:

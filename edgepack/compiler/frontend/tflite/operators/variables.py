@@ -1,4 +1,5 @@
-"""Resource variables: state that a model keeps between runs, as pairs of an input and an output.
+"""State that a model keeps between runs, as pairs of an input and an output: resource variables, and tensors
+that recurrent operators change.
 
 ``VAR_HANDLE`` names a variable, ``READ_VARIABLE`` and ``ASSIGN_VARIABLE`` use it, and ``CALL_ONCE`` calls the
 subgraph that initialises it.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.tflite.branches import without_branches
 from edgepack.compiler.frontend.tflite.model import Model, Subgraph, Tensor
 from edgepack.errors import ModelError
 
@@ -29,12 +31,15 @@ class State:
         read: index of a tensor of the file with what a run reads.
         returned: index of the tensor with what it leaves.
         initial: what the first run is given.
+        changed: index of the tensor of the file that holds what is read before a run and what is left behind
+            it; None of a resource variable, which has a tensor for each.
     """
 
     name: str
     read: int
     returned: int
     initial: NDArray[Any]
+    changed: int | None = None
 
     @property
     def returned_as(self) -> str:
@@ -56,6 +61,23 @@ def without_variables(model: Model) -> tuple[Subgraph, list[State]]:
     Raises:
         ModelError: a variable is read after it is written, or its type cannot be told.
     """
+    main, states = _without_resources(without_branches(model))
+    tensors, operators, inputs = list(main.tensors), list(main.operators), list(main.inputs)
+    for place, operator in enumerate(operators):
+        for index in operator.inputs:
+            like = tensors[index] if index >= 0 else None
+            if like is None or not like.variable or index in inputs:
+                continue
+            left = len(tensors)
+            name = _unique(f"{like.name}_next", tensors)
+            tensors.append(replace(like, index=left, name=name, variable=False))
+            operators[place] = replace(operators[place], outputs=(*operators[place].outputs, left))
+            inputs.append(index)
+            states.append(State(like.name, index, left, _initial(_Variable(like.name), like), index))
+    return Subgraph(tuple(tensors), tuple(operators), tuple(inputs), main.outputs), states
+
+
+def _without_resources(model: Model) -> tuple[Subgraph, list[State]]:
     main = model.main
     if not any(one.kind in _OPERATORS for one in main.operators):
         return main, []

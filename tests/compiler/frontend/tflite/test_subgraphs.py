@@ -1,0 +1,92 @@
+"""Branches are computed and chosen between, signatures name inputs and outputs, states are kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install edgepack[tflite]")
+
+from edgepack.compiler.frontend import tflite
+from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
+from edgepack.compiler.frontend.tflite.convert import convert
+from edgepack.compiler.frontend.tflite.interpreter import Interpreter
+from edgepack.compiler.frontend.tflite.model_file import read_model
+from edgepack.errors import ModelError
+from tests.support.tflite import Case, assert_same
+from workbench.models.tflite import Writer, drawn
+
+
+def branching(then: int = 1) -> bytes:
+    """ABS or SQUARE of x, where the sum is positive or not."""
+    writer = Writer()
+    x, y = writer.tensor([3], "float32", name="x"), writer.tensor([3], "float32", name="y")
+    axis = writer.tensor([], "int32", data=np.int32(0))
+    zero = writer.tensor([], "float32", data=np.float32(0))
+    total, positive = writer.tensor([], "float32"), writer.tensor([], "bool")
+    writer.operator("SUM", [x, axis], [total], 1, "Reducer")
+    writer.operator("GREATER", [total, zero], [positive], 1)
+    writer.operator("IF", [positive, x], [y], 1, thenSubgraphIndex=then, elseSubgraphIndex=2)
+    writer.signature({"signal": x}, {"magnitude": y})
+    for kind in ("ABS", "SQUARE"):
+        writer.next_subgraph([0], [1])
+        a, b = writer.tensor([3], "float32", name="x"), writer.tensor([3], "float32", name="y")
+        writer.operator(kind, [a], [b], 1)
+    return writer.finished([0], [1])
+
+
+def written(content: bytes, folder: Path) -> Path:
+    path = folder / "model.tflite"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("signal", [[1.5, -1, 2], [1.5, -3, 1]])
+def test_a_branch_is_taken_as_the_condition_says(signal: list[float], tmp_path: Path) -> None:
+    content = branching()
+    converted = convert(read_model(written(content, tmp_path)))
+    x = np.asarray(signal, np.float32)
+    interpreter = Interpreter(content, {0: x})
+    interpreter.run({0: x})
+    np.testing.assert_array_equal(evaluate(converted.model, {"signal": x})[0], interpreter.tensor(1))
+
+
+def test_a_branch_that_calls_its_caller_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="IF calls a subgraph 7 that is not there"):
+        convert(read_model(written(branching(then=7), tmp_path)))
+
+
+def test_inputs_and_outputs_are_named_as_in_the_signature(tmp_path: Path) -> None:
+    converted = convert(read_model(written(branching(), tmp_path)))
+    assert [spec.name for spec in (*converted.inputs, *converted.outputs)] == ["signal", "magnitude"]
+
+
+def test_states_of_recurrent_operators_are_recorded_as_they_were_before_the_run(tmp_path: Path) -> None:
+    """Those that the operator changes in place: what the run took, not what it left."""
+    seed = next(n for n in range(99) if b"int8" in _dtypes(drawn("SVDF", n), tmp_path))
+    path = written(drawn("SVDF", seed), tmp_path)
+    tflite.prepare(path, ImportOptions(), tmp_path / "made")
+    tflite.record(path, ImportOptions(), tmp_path / "made", seed=1, inputs={})
+    folder = tmp_path / "made" / "recorded"
+    recorded = json.loads((folder / "recorded.json").read_text())
+    read = {
+        one["name"]: np.fromfile(folder / one["file"], one["dtype"]).reshape(one["shape"])
+        for one in (*recorded["inputs"], *recorded["outputs"])
+    }
+    converted = convert(read_model(path))
+    names = [spec.name for spec in converted.outputs]
+    inputs = {spec.name: read[spec.name] for spec in converted.inputs}
+    found = dict(zip(names, evaluate(converted.model, inputs), strict=True))
+    (state,) = converted.states
+    assert read[state.name].any() and not np.array_equal(read[state.name], read[state.returned_as])
+    assert_same(found, {name: read[name] for name in names}, "SVDF")
+
+
+def _dtypes(content: bytes, folder: Path) -> bytes:
+    """The types of a model's inputs, as text."""
+    case = Case(content, folder)
+    return " ".join(spec.dtype for spec in case.converted.inputs).encode()
