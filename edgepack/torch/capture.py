@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,10 +101,9 @@ def captured(gm: torch.fx.GraphModule, args: Sequence[Any], taken: Sequence[int]
             held[index] = _example(args[index], index)
         chosen, given, results = _how_results_are_made(gm, args)
         module = _OfVarying(gm, held, taken, chosen)
-        examples = tuple(held[index] for index in taken)
-        program = _exported(module, examples, label)
+        program = _exported(module, tuple(held[index] for index in taken), label)
         with torch.random.fork_rng(devices=[]):
-            expected = tuple(module(*(one.clone() for one in examples)))
+            examples, expected = _expected(module, [held[index] for index in taken])
     return Captured(program, Interface(tuple(taken), given, results), examples, expected)
 
 
@@ -126,6 +126,18 @@ def _example(tensor: torch.Tensor, seed: int) -> torch.Tensor:
         return torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
     fill = tensor.dtype is torch.bool
     return torch.full(tensor.shape, fill, dtype=tensor.dtype)
+
+
+def _expected(module: _OfVarying, given: list[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Any]:
+    """Examples, and what PyTorch computes of them. Integers are 1 instead of 0 where PyTorch takes that: a
+    mask of 0 leaves attention nothing, of which PyTorch makes 0, and its exporter the mean of all."""
+    chosen, expected = tuple(given), tuple(module(*(one.clone() for one in given)))
+    for index, one in enumerate(given):
+        if not one.dtype.is_floating_point and one.dtype is not torch.bool:
+            tried = (*chosen[:index], torch.ones_like(one), *chosen[index + 1 :])
+            with suppress(IndexError, RuntimeError):  # it is an index, and of one thing
+                chosen, expected = tried, tuple(module(*(other.clone() for other in tried)))
+    return chosen, expected
 
 
 def _exported(module: _OfVarying, examples: tuple[torch.Tensor, ...], label: str) -> Any:

@@ -426,6 +426,15 @@ class Words(nn.Module):
         return self.head(self.past(self.table(ids))[0]).log_softmax(-1)
 
 
+class Masked(nn.Module):
+    """Attention with a mask of integers, as models of language take it."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        y = x[:1].take_along_dim(which, 0)  # an index of one thing
+        heads = x.unsqueeze(1)
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask > 0) + y
+
+
 class Attention(nn.Module):
     """Attention, written out by scaled_dot_product_attention."""
 
@@ -439,10 +448,10 @@ class Attention(nn.Module):
         return x + self.out(y.transpose(1, 2).flatten(2))
 
 
-def a_network() -> dict[str, Any]:
-    """One of them."""
+def few_networks() -> dict[str, Any]:
+    """Two of them."""
     try:
-        return networks(("words",))
+        return networks(("words", "masked"))
     finally:  # both are of the whole process
         torch.backends.mha.set_fastpath_enabled(True)
         torch._dynamo.config.allow_rnn = False
@@ -459,6 +468,10 @@ def networks(chosen: tuple[str, ...] = ()) -> dict[str, Any]:
         "channels last": (Residual(), (image.to(memory_format=torch.channels_last),)),
         "words": (Words(), (torch.randint(0, 50, (2, 7)),)),
         "attention": (Attention(), (torch.randn(2, 6, 16), torch.ones(6, 6).tril().bool())),
+        "masked": (
+            Masked(),
+            (torch.randn(2, 6, 16), torch.arange(6).expand(6, 6) % 3, torch.zeros(1, 6, 16).long()),
+        ),
         "encoder": (encoder, (torch.randn(2, 6, 16),)),
         "group norm": (nn.Sequential(nn.GroupNorm(2, 8), nn.SiLU(), nn.MaxPool2d(2)), (image,)),
         "upsample": (nn.Sequential(nn.Upsample(scale_factor=2), nn.Hardswish()), (image,)),
@@ -534,7 +547,7 @@ def surroundings() -> dict[str, Any]:
 
 QUICK = (
     *(
-        a_network,
+        few_networks,
         results_of_many_kinds,
         memory,
         sizes_that_vary,

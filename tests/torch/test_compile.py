@@ -67,8 +67,11 @@ def test_results_of_many_kinds_are_those_of_eager(parts: dict[str, Any]) -> None
     assert found["view"] and found["inference"] and not found["input changed"]
 
 
-def test_a_recurrent_layer_is_compiled_and_computes_what_it_does_eagerly(parts: dict[str, Any]) -> None:
-    assert parts["a_network"] == {"words": {"said": [], "wrong": []}}
+def test_recurrent_layers_and_masked_attention_are_compiled_and_compute_what_eager_does(
+    parts: dict[str, Any],
+) -> None:
+    nothing: dict[str, Any] = {"said": [], "wrong": []}
+    assert parts["few_networks"] == {"words": nothing, "masked": nothing}
 
 
 def test_results_share_the_memory_that_they_share_eagerly(parts: dict[str, Any]) -> None:
