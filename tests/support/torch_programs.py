@@ -68,6 +68,26 @@ class Stream(nn.Module):
         return result
 
 
+class Holder:
+    """Keeps state, and is no module."""
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.keys = keys
+
+
+class Held(nn.Module):
+    """State in an object, whose tensor is a buffer as well (transformers' StaticCache is so)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holder = Holder(torch.zeros(8, 4))
+        self.register_buffer("keys", self.holder.keys)
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.holder.keys.index_copy_(0, position, x * 2)
+        return self.holder.keys.sum(0)
+
+
 class Overwrites(nn.Module):
     """Writes to its own input."""
 
@@ -143,6 +163,19 @@ def cache(folder: Path) -> dict[str, Any]:
         "worst": max(float(np.abs(a - b).max()) for a, b in zip(results, eager.values(), strict=True)),
         "beside the module": float(np.abs(results[1] - np.asarray(torch_cache.cache)).max()),
     }
+
+
+def held(folder: Path) -> dict[str, Any]:
+    """State in an object that is no module, as ONNX Runtime computes it."""
+    x = torch.randn(1, 4)
+    program = torch.export.export(Held().eval(), (x, torch.tensor([2])))
+    (folder / "held").mkdir()
+    found = export(flattened(program, "held"), folder / "held", "held")
+    result, state = run_onnxruntime(found.path, found.inputs)
+    wanted = np.zeros((8, 4), np.float32)
+    wanted[2] = 2 * x.numpy()[0]
+    off = np.abs(state - wanted).max(), np.abs(result - wanted.sum(0)).max()
+    return {"inputs": list(found.inputs), "states": found.states, "worst": float(max(off))}
 
 
 def stream(folder: Path) -> dict[str, Any]:
@@ -248,9 +281,14 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    parts = (nested, cache, stream, halves, refused, quantised, scripts)
+    parts = (nested, cache, held, stream, halves, refused, quantised, scripts)
     chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
-    print(json.dumps({part.__name__: part(folder) for part in chosen}))
+    found = {}
+    for part in chosen:
+        own = folder / part.__name__
+        own.mkdir()
+        found[part.__name__] = part(own)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

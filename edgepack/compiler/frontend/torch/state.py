@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.torch.shared import join_shared
 from edgepack.errors import ModelError
 from edgepack.programs.flat import example_of, open_sizes, unlifted
 from edgepack.programs.names import placeholders
@@ -48,7 +49,16 @@ def without_state(program: ExportedProgram, where: str) -> Stateless:
     """
     import torch
 
-    functional = program.run_decompositions({})
+    join_shared(program)
+    try:
+        functional = program.run_decompositions({})
+    except Exception as error:  # PyTorch's own, of many classes
+        raise ModelError(
+            f"{where} cannot be taken apart by PyTorch: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}",
+            hint="Do parts of its buffers share memory? Make each a tensor of its own, or give and return "
+            "the state as arguments of forward.",
+        ) from error
     refuse_training(functional, where)
     signature = functional.graph_signature
     if signature.user_inputs_to_mutate:

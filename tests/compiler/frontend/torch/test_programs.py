@@ -16,16 +16,20 @@ ROOT = Path(__file__).parents[4]
 PLACE = ROOT / "build" / "torch"
 
 
+def environment() -> dict[str, str]:
+    """Of a process that has PyTorch."""
+    path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+
+
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `tests/support/torch_programs.py` prints."""
-    path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
     there = [sys.executable, "-c", "import torch, onnxscript"]
-    if subprocess.run(there, env=environment, capture_output=True, check=False).returncode:
+    if subprocess.run(there, env=environment(), capture_output=True, check=False).returncode:
         pytest.skip("PyTorch is not installed: make build/torch")
     command = [sys.executable, "-m", "tests.support.torch_programs", str(tmp_path_factory.mktemp("programs"))]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -50,6 +54,26 @@ def test_a_cache_that_no_result_reads_is_kept(parts: dict[str, Any]) -> None:
     assert found["inputs"] == ["cache", "x", "position"] and found["outputs"] == ["output", "cache_next"]
     assert found["states"] == [["cache", "cache_next"]]
     assert found["written"] and found["worst"] < 1e-6 and found["beside the module"] < 1e-6
+
+
+def test_state_in_an_object_is_the_buffer_that_it_shares(parts: dict[str, Any]) -> None:
+    found = parts["held"]
+    assert found["inputs"] == ["keys", "x", "position"] and found["states"] == [["keys", "keys_next"]]
+    assert found["worst"] < 1e-6
+
+
+@pytest.mark.slow
+def test_a_static_cache_of_transformers_is_kept(tmp_path: Path) -> None:
+    """Token by token, beside the whole sequence without a cache."""
+    there = [sys.executable, "-c", "import torch, onnxscript, transformers.integrations.executorch"]
+    if subprocess.run(there, env=environment(), capture_output=True, check=False).returncode:
+        pytest.skip("transformers is not installed beside PyTorch")
+    command = [sys.executable, "-m", "tests.support.static_cache", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ok"] and found["worst"] < 1e-5
+    assert {"key_cache_0", "value_cache_1"} <= set(found["state"])
 
 
 def test_a_stream_in_pieces_is_the_eager_modules(parts: dict[str, Any]) -> None:
