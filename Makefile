@@ -84,6 +84,11 @@ build/torch/.installed: $(VENV)/.test-installed requirements-torch.txt
 	    || echo "pip has no PyTorch without CUDA for this machine (build/torch/pip.log): its tests are skipped"
 	@touch $@
 
+# TVM's runtime for 64-bit ARM, as wheels of 100 MB, for a slow test (docs/internals/testing.md).
+build/tvm-aarch64: $(VENV)/.test-installed
+	@$(BIN)/python -m pip freeze | grep '^apache-tvm' | xargs $(BIN)/python -m pip download --quiet --no-deps \
+	    --only-binary :all: --platform manylinux_2_28_aarch64 --dest $@
+
 system-packages:
 	@tools/system_packages.sh
 

@@ -44,10 +44,15 @@ SECTIONS = {
 #: What users see of ``edgepack.torch``, by heading: module and name. It is read from the sources, for
 #: importing them needs PyTorch.
 TORCH = {
-    "edgepack.torch.explain": ("explain", "explain"),
-    "edgepack.torch.Explanation": ("explain", "Explanation"),
-    "edgepack.torch.ExplainedSubgraph": ("explain", "ExplainedSubgraph"),
-    "Options of torch.compile": ("options", "CompileOptions"),
+    "edgepack.torch.explain": ("torch/explain", "explain"),
+    "edgepack.torch.Explanation": ("torch/explain", "Explanation"),
+    "edgepack.torch.ExplainedSubgraph": ("torch/explain", "ExplainedSubgraph"),
+    "Options of torch.compile": ("torch/options", "CompileOptions"),
+}
+#: The same, beside ``cross_compiler``.
+TVM = {
+    "edgepack.torch.export_library": ("torch/tvm_library", "export_library"),
+    "edgepack.torch.TvmLibrary": ("commands/tvm_library", "TvmLibrary"),
 }
 _TORCH_INTRODUCTION = """\
 `torch.compile(model, backend="edgepack", options={...})` needs no import of edgepack's; what becomes of
@@ -67,7 +72,9 @@ def page() -> str:
         parts.append(f"## {title}\n")
         for name in names:
             parts += _entry(name, getattr(edgepack, name))
-    parts += ["## With torch.compile\n", _TORCH_INTRODUCTION, *_torch_entries()]
+        if "cross_compiler" in names:
+            parts += _read_entries(TVM)
+    parts += ["## With torch.compile\n", _TORCH_INTRODUCTION, *_read_entries(TORCH)]
     return "\n".join(parts)
 
 
@@ -75,9 +82,9 @@ def _example() -> str:
     return str(inspect.getdoc(api)).partition("\n\n")[2]
 
 
-def _torch_entries() -> Iterator[str]:
-    for heading, (module, name) in TORCH.items():
-        source = (Path(edgepack.__file__).parent / "torch" / f"{module}.py").read_text(encoding="utf-8")
+def _read_entries(entries: dict[str, tuple[str, str]]) -> Iterator[str]:
+    for heading, (module, name) in entries.items():
+        source = (Path(edgepack.__file__).parent / f"{module}.py").read_text(encoding="utf-8")
         (node,) = (one for one in ast.parse(source).body if getattr(one, "name", "") == name)
         yield f"### {heading}\n"
         if isinstance(node, ast.FunctionDef):

@@ -288,6 +288,20 @@ def _layers(job: dict[str, Any], folder: Path, events: Events) -> None:
     (folder / "tensors.json").write_text(json.dumps(data), encoding="utf-8", newline="\n")
 
 
+def _executable(job: dict[str, Any], folder: Path, events: Events) -> None:
+    """TVM's own executable, as objects."""
+    from edgepack.errors import ModelError
+    from edgepack.plan.target import CpuTarget
+
+    frontend, model = _frontend(job), Path(job["model"])
+    if (executable := getattr(frontend, "executable", None)) is None:
+        raise ModelError(
+            f"{model} is of a format that edgepack makes no executable of TVM's of.",
+            hint="Give a .pt2 file, a module, or a program.",
+        )
+    executable(model, CpuTarget.from_json(job["target"]), folder, events.stage)
+
+
 def _comparing(job: dict[str, Any]) -> Any:
     """What compares the job's models; bundles have no format, and need the functions of any."""
     from edgepack.errors import ModelError
@@ -329,6 +343,7 @@ _TASKS = {
     "check": _check,
     "quantise": _quantise,
     "layers": _layers,
+    "executable": _executable,
     "draw": _draw,
     "compare": _compare,
 }

@@ -12,7 +12,9 @@ from edgepack.plan.custom import CustomOperator
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.quantisation import QuantiseSettings
+from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
+from edgepack.plan.tvm_library import DESCRIBED
 from edgepack.plan.types import WeightsDtype
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "CompareJob",
     "CompileJob",
     "DrawJob",
+    "ExecutableJob",
     "ImportJob",
     "Job",
     "LayersJob",
@@ -76,6 +79,23 @@ class SummariseJob(ReadJob):
     """What is in a model's file? The answer is that of :meth:`ModelSummary.to_json`."""
 
     task: ClassVar[str] = "summarise"
+
+
+@dataclass(frozen=True)
+class ExecutableJob(ReadJob):
+    """Compile a model with TVM alone. What is left is a :class:`~edgepack.plan.tvm_library.TvmObjects`.
+
+    Attributes:
+        target: the CPU.
+    """
+
+    target: CpuTarget = field(kw_only=True)
+
+    task: ClassVar[str] = "executable"
+    results: ClassVar[tuple[str, ...]] = (DESCRIBED,)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "target": self.target.to_json()}
 
 
 @dataclass(frozen=True)

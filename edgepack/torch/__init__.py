@@ -6,5 +6,6 @@ PyTorch finds :func:`backend` by the entry point group ``torch_dynamo_backends``
 
 from edgepack.torch.backend import backend
 from edgepack.torch.explain import ExplainedSubgraph, Explanation, explain
+from edgepack.torch.tvm_library import TvmLibrary, export_library
 
-__all__ = ["ExplainedSubgraph", "Explanation", "backend", "explain"]
+__all__ = ["ExplainedSubgraph", "Explanation", "TvmLibrary", "backend", "explain", "export_library"]

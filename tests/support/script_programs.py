@@ -97,7 +97,7 @@ def scripts(folder: Path) -> dict[str, Any]:
         "nested": lambda: script_program(folder / "recurrent.pt", folder, {}, {}),
         "chooses": lambda: exported_program(torch.jit.script(Chooses()), x),
         "train": lambda: beside_eager(
-            folder, "train", exported_program(torch.jit.script(nn.Sequential(nn.Dropout())).train(), x)
+            folder, "trained", exported_program(torch.jit.script(nn.Sequential(nn.Dropout())).train(), x)
         ),
     }
     for name, case in refused.items():

@@ -545,6 +545,13 @@ def surroundings() -> dict[str, Any]:
     return found
 
 
+def exported_for_tvm() -> dict[str, Any]:
+    """A library for TVM's runtime. The last one, for it imports TVM into this process."""
+    from tests.support import tvm_library
+
+    return tvm_library.exported_for_tvm()
+
+
 QUICK = (
     *(
         few_networks,
@@ -559,6 +566,7 @@ QUICK = (
     plain_loops,
     kept,
     keys,
+    exported_for_tvm,
 )
 SLOW = (networks, constants_that_change, surroundings)
 

@@ -176,6 +176,44 @@ def test_all_that_decides_on_a_library_is_in_its_key(parts: dict[str, Any]) -> N
     assert len(set(named)) == len(named), found
 
 
+def test_a_library_for_tvms_runtime_computes_what_eager_does_here(parts: dict[str, Any]) -> None:
+    found = parts["exported_for_tvm"]
+    assert max(found["wrong"]) < 1e-5  # the second run with the state that the first one returned
+    assert found["state of the module"] == 0, "exporting ran the module"
+    expected = [["past", "image"], ["score", "best", "past_next"], [["past", "past_next"]]]
+    assert found["interfaces"] == [expected, expected]
+    assert found["left"] == ["aarch64.so", "host.so", "image.bin", "past.bin"]
+
+
+def test_a_library_for_tvms_runtime_is_for_another_cpu(parts: dict[str, Any]) -> None:
+    found = parts["exported_for_tvm"]
+    assert found["machine"].endswith("AARCH64")
+    assert "__tvm_ffi__library_bin" in found["exported"]  # the virtual machine's code, and the weights
+    kernels = [name for name in found["exported"] if name.startswith("__tvm_ffi_")]
+    assert any("conv2d" in name for name in kernels), kernels
+    assert [name for name in found["undefined"] if not name.startswith("TVMFFI")] == ["expf"]
+    assert found["undefined"] != ["expf"], "it would not need TVM's runtime"
+    assert found["needed"] == ["libm.so.6"]
+    assert found["versions"] == [importlib.metadata.version("apache-tvm")] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("gpu", "ConfigError", "jetson-orin-gpu has a GPU"),
+        ("web", "ConfigError", "cannot be linked for wasm32-wasi"),
+        ("folder", "ConfigError", "lies in a folder that does not exist"),
+        ("example", "ConfigError", "with an example of its inputs"),
+    ],
+)
+def test_a_library_for_tvms_runtime_that_cannot_be_is_refused(
+    parts: dict[str, Any], name: str, kind: str, why: str
+) -> None:
+    found = parts["exported_for_tvm"]["refused"]
+    assert found["said"][name][0] == kind and why in found["said"][name][1]
+    assert found["there"] == "mine", "a file that was there is not what it was"
+
+
 @pytest.mark.slow
 def test_networks_are_compiled_and_compute_what_eager_does(slow_parts: dict[str, Any]) -> None:
     eager = {name for name, one in slow_parts["networks"].items() if one["said"]}

@@ -7,6 +7,7 @@ imports neither ``torch`` nor ``onnx``.
 
 from edgepack.compiler.frontend.torch.frontend import (
     SUFFIXES,
+    executable,
     load,
     model_files,
     prepare,
@@ -18,6 +19,7 @@ from edgepack.compiler.frontend.torch.frontend import (
 
 __all__ = [
     "SUFFIXES",
+    "executable",
     "load",
     "model_files",
     "prepare",

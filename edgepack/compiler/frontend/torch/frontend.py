@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -16,8 +16,9 @@ from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.compiler.frontend.torch.archive import load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
+from edgepack.compiler.frontend.torch.named import named
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
-from edgepack.errors import EdgepackError
+from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.nested import NESTED
@@ -27,9 +28,11 @@ from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES, check_script
 
 if TYPE_CHECKING:
     from edgepack.plan.quantisation import QuantisationFigures
+    from edgepack.plan.target import CpuTarget
 
 __all__ = [
     "SUFFIXES",
+    "executable",
     "load",
     "model_files",
     "prepare",
@@ -124,6 +127,19 @@ def _given(options: ImportOptions) -> _Given:
     return tuple(shapes), tuple(options.examples.items())
 
 
+def executable(model: Path, target: CpuTarget, folder: Path, stage: Callable[[str], None]) -> None:
+    """Compile the program with TVM alone; see :func:`~.tvm_executable.write_executable`."""
+    from edgepack.compiler.frontend.torch.tvm_executable import write_executable
+
+    if _is_script(model):
+        raise ModelError(
+            f"{model} is a TorchScript file, which TVM's importer does not read.",
+            hint="Give the module that it was made of, with example inputs.",
+        )
+    stage("import")
+    write_executable(named(_flat(model, folder, ((), ())), str(model)), target, folder, str(model), stage)
+
+
 @lru_cache(maxsize=1)
 def _exported(model: Path, folder: Path, given: _Given) -> Exported:
     """The program as ONNX in a folder; once for each job.
@@ -132,6 +148,11 @@ def _exported(model: Path, folder: Path, given: _Given) -> Exported:
         given: what TorchScript's example inputs are made of.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    return export(_flat(model, folder, given), folder, str(model))
+
+
+def _flat(model: Path, folder: Path, given: _Given) -> FlatProgram:
+    """The program, with the names that its exporter gave its tensors. A copy of the file is in ``folder``."""
     said: dict[str, Any] = {}
     if _is_script(model):
         program = script_program(model, folder, dict(given[0]), dict(given[1]))
@@ -142,8 +163,8 @@ def _exported(model: Path, folder: Path, given: _Given) -> Exported:
     if all(_are_names(one, ours) for one, ours in zip(names, (flat.inputs, flat.outputs), strict=True)):
         nested = said.get("nested")
         nested = nested if isinstance(nested, dict) else None
-        flat = FlatProgram(flat.program, tuple(said["inputs"]), tuple(said["outputs"]), nested)
-    return export(flat, folder, str(model))
+        return FlatProgram(flat.program, tuple(said["inputs"]), tuple(said["outputs"]), nested)
+    return flat
 
 
 def _are_names(given: Any, ours: Sequence[str]) -> bool:
