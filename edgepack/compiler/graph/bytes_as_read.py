@@ -8,6 +8,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
@@ -32,10 +33,16 @@ __all__ = ["bytes_as_read"]
 _Source = tuple[relax.Expr, list[int], dict[str, int]]
 
 
+#: Columns of the widest output, and bytes of the largest image, that is copied with its padding before a
+#: window slides over it. A register tile of twelve pixels that is not all inside of one row asks for each tap
+#: of each pixel where it lies: of 32 columns two thirds of the tiles do, and take twice as long as others.
+WIDEST, LARGEST_COPY = 64, 1 << 16
+
+
 class _BytesAsRead(Rewriter):
-    def __init__(self, module: IRModule, tiles: ExactTiles | None) -> None:
+    def __init__(self, module: IRModule, tiles: ExactTiles | None, *, copies: bool) -> None:
         super().__init__(module)
-        self.tiles = tiles
+        self.tiles, self.copies = tiles, copies
         self.calls: dict[relax.Expr, relax.Call] = {}
 
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
@@ -54,9 +61,14 @@ class _BytesAsRead(Rewriter):
         if found is None and shape_of(args[1])[-2] == 1:
             found = self._less_zero(args[0], padding)
         exact = self._exact(call, args, found)
-        if found is None and not exact:
-            return None
         source, padding, numbers = found or (args[0], padding, {})
+        if self._is_copied(call, source, padding):
+            outside = numbers.pop("outside", 0)
+            widths = [n for i in range(len(padding) // 2) for n in padding[i :: len(padding) // 2]]
+            source = self.emit(relax.op.nn.pad(source, [0, 0, *widths, 0, 0], pad_value=float(outside)))
+            padding = [0] * len(padding)
+        elif found is None and not exact:
+            return None
         attributes = {**convolution_attributes(call), **numbers, "padding": padding, **exact}
         rank = len(padding) // 2
 
@@ -91,6 +103,14 @@ class _BytesAsRead(Rewriter):
         function = function.with_attr(ANCHOR, attributes).with_attr("op_pattern", FUSES_BEHIND)
         self.builder.update_func(gvar, function)
         return self.emit(result)
+
+    def _is_copied(self, call: relax.Call, source: relax.Expr, padding: list[int]) -> bool:
+        """Whether a convolution by quads reads a small copy of its image with the padding in it."""
+        rank, shape = len(padding) // 2, shape_of(source)
+        if not self.copies or not any(padding) or int(call.attrs.groups) > 1 or dtype_of(source) not in BYTES:
+            return False
+        extents = [n + padding[i] + padding[i + rank] for i, n in enumerate(shape[1:-1])]
+        return shape_of(call)[-2] <= WIDEST and shape[0] * prod(extents) * shape[-1] <= LARGEST_COPY
 
     def _exact(
         self, call: relax.Call, args: Sequence[relax.Expr], found: _Source | None
@@ -138,12 +158,13 @@ class _BytesAsRead(Rewriter):
         return call.args[0], padding, {"zero": zero}
 
 
-def bytes_as_read(module: IRModule, tiles: ExactTiles | None = None) -> IRModule:
+def bytes_as_read(module: IRModule, tiles: ExactTiles | None = None, *, copies: bool = False) -> IRModule:
     """Makes paddings by zero points a part of convolutions of bytes, and the subtraction of zero points one
     of depthwise convolutions. Takes note of the tiles by which Winograd's form of others is exact.
 
     Args:
         module: convolutions channels last.
         tiles: that Winograd's form of integers has; None where convolutions may not have it.
+        copies: small images are copied with their padding instead, where a window slides over them.
     """
-    return _BytesAsRead(module, tiles).run()
+    return _BytesAsRead(module, tiles, copies=copies).run()

@@ -27,6 +27,7 @@ class Forms:
         pairs_rate: multiply-adds of int16 in the time of one of float32.
         exact_tiles: the tiles by which convolutions of integers by 3x3 have Winograd's form, given their
             bounds; None where they may not have it.
+        copies_padding: small images of bytes are copied with their padding before a window slides over them.
         level: of optimisation: groups of passes of higher ones are left out.
         shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
             where an image is channels first.
@@ -39,4 +40,5 @@ class Forms:
     exact_tiles: ExactTiles | None = None
     pairs_rate: float = 1.0
     shuffles: bool = False
+    copies_padding: bool = False
     level: OptLevel = ALL

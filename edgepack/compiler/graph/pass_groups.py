@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import tvm
@@ -139,7 +140,8 @@ def _narrow_operands(asked: Asked) -> list[ModulePass]:
     passes: list[ModulePass] = []
     if forms.fast_integers and (quads := forms.quads) is not None:
         passes.append(lambda module: byte_operands(module, quads))
-    return [*passes, int16_operands, lambda module: bytes_as_read(module, forms.exact_tiles)]
+    as_read = partial(bytes_as_read, tiles=forms.exact_tiles, copies=forms.copies_padding)
+    return [*passes, int16_operands, as_read]
 
 
 _t = relax.transform

@@ -45,5 +45,6 @@ def preferred_forms(target: Target) -> Forms:
         exact_tiles=exact_tiles if every and pairs and vectors and target.optimize != "size" else None,
         pairs_rate=1.0 if widened else PAIRS_RATE,
         shuffles=vectors,
+        copies_padding=every and vectors and target.optimize == "latency",
         level=target.opt_level,
     )

@@ -25,6 +25,7 @@ CONVOLUTIONS = {
     "one channel, dilated": ((1, 1, 12, 17), 9, (2, 3), {"dilations": [1, 2], "pads": [0, 2, 1, 2]}),
     "pointwise": ((2, 32, 5, 7), 40, (1, 1), {}),
     "window": ((1, 12, 9, 8), 17, (3, 3), {"pads": [1, 0, 1, 2]}),
+    "window in a wide image": ((1, 8, 5, 70), 9, (3, 3), {"pads": [1, 0, 1, 2]}),
     "signal": ((1, 6, 40), 9, (5,), {"pads": [4, 4], "dilations": [2]}),
     "groups": ((1, 12, 9, 8), 15, (3, 3), {"group": 3, "pads": [1] * 4}),
     "depthwise": ((1, 40, 11, 13), 40, (3, 3), {"group": 40, "pads": [1] * 4}),
