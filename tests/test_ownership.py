@@ -24,7 +24,7 @@ TEMPORARY = """
 system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
 commands/export.py:_copied commands/compare.py:_samples commands/kept_stages.py:complete_stages
 runners/results.py:run_samples
-runners/results.py:_copy_program
+runners/results.py:_copy_program toolchains/nvcc.py:__call__ toolchains/rocm_linker.py:__call__
 bundle/assemble.py:_write bundle/assemble.py:_write_sources bundle/checksums.py:write_sums
 bundle/firmware/project.py:_link_flags bundle/firmware/project.py:write_sources formats/deb.py:_write_package
 formats/oci.py:_write objectfiles/coff/format.py:shared objectfiles/coff/format.py:strip_debug

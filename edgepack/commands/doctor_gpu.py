@@ -4,17 +4,22 @@ with which ``verify`` runs them here."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgepack.config.device import Device
 from edgepack.config.host_gpu import ASK_DEVICES, GPU_HINT
+from edgepack.errors import ToolchainError
 from edgepack.pipeline.versions import tool_versions
 from edgepack.plan.cuda_driver import nvrtc_for, takes_cubins
+from edgepack.resources import PACKAGE
 from edgepack.runners import native
 from edgepack.system.process import ask
+from edgepack.toolchains.nvcc import Nvcc
 
 __all__ = ["GpuTool", "examine_gpu"]
+
+_KERNEL = PACKAGE / "trial" / "trial_kernel.cu"
 
 #: How to get a driver.
 _DRIVERS = {
@@ -50,6 +55,7 @@ def examine_gpu(device: Device) -> Iterator[GpuTool]:
     if api == "cuda":
         packages = {name: v for name, v in versions.items() if name.startswith("nvidia-")}
         yield _nvrtc(packages, device.gpu.cuda)
+        yield _nvcc(device.gpu.capabilities)
     if api == "metal":
         yield _xcode(versions.get("metal", ""))
     if api in _DRIVERS and native.available(device).ok:
@@ -68,6 +74,24 @@ def _nvrtc(packages: dict[str, str], driver: str) -> GpuTool:
         return GpuTool("nvrtc", True, version, f"{name}; {made} for drivers since CUDA {driver}")
     problem = "kernels for NVIDIA's GPUs cannot be compiled without it"
     return GpuTool("nvrtc", True, problem=problem, hint='NVRTC was not found: pip install "edgepack[cuda]"')
+
+
+def _nvcc(capabilities: Sequence[int]) -> GpuTool:
+    """The one of a CUDA toolkit, tried on a kernel; bundles do without it."""
+    nvcc = Nvcc(capabilities)
+    version = found = ""
+    try:
+        found, version = nvcc.executable[0], nvcc.version()
+        nvcc(_KERNEL.read_bytes())
+    except ToolchainError as error:
+        what = f"{error.message} Only TVM's own CUDA code needs it."
+        hint = (
+            f"nvcc: {what}"
+            if found
+            else f"nvcc was not found, which only TVM's own CUDA code needs: {error.hint}"
+        )
+        return GpuTool("nvcc", False, version, problem=what, hint=hint)
+    return GpuTool("nvcc", False, version, found)
 
 
 def _xcode(version: str) -> GpuTool:

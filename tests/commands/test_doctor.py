@@ -135,6 +135,7 @@ def test_what_a_gpu_needs_is_named(
     """NVRTC, without which nothing can be packed; drivers and Xcode's compiler, without which it can."""
     versions = {"nvidia-cuda-nvrtc-cu12": "12.9", "metal": "Apple metal version 1"}
     monkeypatch.setattr(doctor_gpu, "tool_versions", lambda api: versions)
+    monkeypatch.setattr(doctor_gpu.Nvcc, "commands", lambda nvcc: [["no-such-nvcc"]])
     monkeypatch.setattr(doctor_gpu, "ask", lambda command: "PoCL: a CPU\n")
     assert gpu_tools("host") == {}
     assert gpu_tools("jetson-orin-gpu")["nvrtc"].version == "12.9"
@@ -158,9 +159,11 @@ def test_what_a_gpu_needs_is_named(
     monkeypatch.setattr(doctor, "examine_toolchain", lambda *arguments: works)
     assert main(["doctor", "--device", "jetson-orin-gpu", "--json"]) == 4
     found = json.loads(capsys.readouterr().out)["found"]
-    (nvrtc,) = (one for one in found if one["kind"] == "gpu")
+    nvrtc, nvcc = (one for one in found if one["kind"] == "gpu")
     assert (nvrtc["ok"], nvrtc["chosen"]) == (False, True)
     assert "edgepack[cuda]" in nvrtc["hint"]
+    assert (nvcc["name"], nvcc["ok"], nvcc["chosen"]) == ("nvcc", False, False)
+    assert "only TVM's own CUDA code needs" in nvcc["hint"] and "nvidia-cuda-toolkit" in nvcc["hint"]
 
 
 @pytest.mark.parametrize("api", ["opencl", "cuda"])
