@@ -47,6 +47,20 @@ def compiled(model: Any, **options: Any) -> Any:
     return torch.compile(model, backend="edgepack", options=options or None)
 
 
+def readme() -> dict[str, Any]:
+    """The lines that README.md shows, run as they are."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = text.partition("fast = torch.compile(")
+    shown = lines[1] + lines[2].partition("```")[0]
+    torch.manual_seed(6)
+    names: dict[str, Any] = {"torch": torch, "x": torch.randn(3, 8)}
+    names["model"] = nn.Sequential(nn.Linear(8, 5), nn.GELU(), nn.Dropout())
+    said = said_by(lambda: exec(shown, names))
+    with torch.inference_mode():
+        wrong = differences(names["outputs"], names["model"](names["x"]))
+    return {"wrong": wrong, "said": said, "lines": shown.count("\n")}
+
+
 def differences(found: Any, eager: Any) -> list[str]:
     """How results are not those of eager: values, dtypes, shapes and strides of each."""
     found, eager = ((one,) if isinstance(one, torch.Tensor) else one for one in (found, eager))
@@ -554,6 +568,7 @@ def exported_for_tvm() -> dict[str, Any]:
 
 QUICK = (
     *(
+        readme,
         few_networks,
         results_of_many_kinds,
         memory,

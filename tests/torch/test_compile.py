@@ -235,6 +235,10 @@ def test_constants_that_change_are_seen(slow_parts: dict[str, Any]) -> None:
     assert slow_parts["constants_that_change"] == {"wrong": [], "said": []}
 
 
+def test_the_lines_of_the_readme(parts: dict[str, Any]) -> None:
+    assert parts["readme"] == {"wrong": [], "said": [], "lines": 3}
+
+
 @pytest.mark.slow
 def test_hooks_autocast_neighbours_and_forks(slow_parts: dict[str, Any]) -> None:
     assert {name: wrong for name, wrong in slow_parts["surroundings"].items() if wrong} == {}
