@@ -20,8 +20,10 @@ __all__ = [
     "HIGH_MUL",
     "MULTIPLY",
     "MULTIPLY_ONCE",
+    "MULTIPLY_UP",
     "ROUNDING_DIVIDE",
     "ROUNDING_SHIFT",
+    "SPLIT",
     "is_fixed_point",
     "of_fixed_point",
 ]
@@ -39,8 +41,14 @@ ROUNDING_DIVIDE = "RoundingDivide"
 #: x int32, multiplier and shift constants. The attribute ``largest`` bounds x.
 MULTIPLY = "MultiplyByQuantizedMultiplier"
 #: round(x * multiplier / 2**shift), halves away from zero; x int32, multiplier and shift constants of int64
-#: whose product with x stays below 2**62.
+#: whose product with x stays below 2**62; or, with the attribute ``split`` of 1, that of x and the bits of the
+#: multiplier from ``SPLIT`` on.
 MULTIPLY_ONCE = "MultiplyOnce"
+#: The same, halves towards infinity.
+MULTIPLY_UP = "MultiplyHalvesUp"
+
+#: Lower bits of a multiplier that is split.
+SPLIT = 26
 
 #: Sums stay below this in int32.
 _LIMIT = 2**31
@@ -210,19 +218,28 @@ def _scaled(x: Any, multiplier: Any, shifts: _Shifts, *, near: bool) -> Any:
     return (product + half + sign) >> shifts.right
 
 
-def _multiply_once(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
-    import numpy as np
+def _multiply_once(rounded: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a function of an element, a multiplier and a shift."""
 
-    from edgepack.compiler.graph.rewrite import constant, numpy_of
+    def convert(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
+        import numpy as np
 
-    del attributes, opset
-    x, multiplier, shift = inputs[0], *(numpy_of(value) for value in inputs[1:])
-    narrow = "int32" if int(multiplier.max(initial=0)) < _LIMIT else "int64"
-    if multiplier.size == 1:
-        factor, by = _number(int(multiplier.flat[0]), narrow), _number(int(shift.flat[0]), "int32")
-        return _elementwise(builder, "multiply_once", lambda value: _once(value, factor, by), x)
-    operands = [constant(multiplier.astype(narrow)), constant(shift.astype(np.int32))]
-    return _elementwise(builder, "multiply_once", _once, x, *operands)
+        from edgepack.compiler.graph.rewrite import constant, numpy_of
+
+        del opset
+        x, multiplier, shift = inputs[0], *(numpy_of(value) for value in inputs[1:])
+        if int(attributes.get("split", 0)):
+            factors = [constant(one) for one in (multiplier >> SPLIT, multiplier & ((1 << SPLIT) - 1))]
+            by = constant(shift.astype(np.int32))
+            return _elementwise(builder, "multiply_split", _once_in_parts, x, *factors, by)
+        narrow = "int32" if int(multiplier.max(initial=0)) < _LIMIT else "int64"
+        if multiplier.size == 1:
+            factor, by = _number(int(multiplier.flat[0]), narrow), _number(int(shift.flat[0]), "int32")
+            return _elementwise(builder, "multiply_once", lambda value: rounded(value, factor, by), x)
+        operands = [constant(multiplier.astype(narrow)), constant(shift.astype(np.int32))]
+        return _elementwise(builder, "multiply_once", rounded, x, *operands)
+
+    return convert
 
 
 def _once(x: Any, multiplier: Any, shift: Any) -> Any:
@@ -234,11 +251,31 @@ def _once(x: Any, multiplier: Any, shift: Any) -> Any:
     return tirx.Cast("int32", (product + ((one << wide) >> one) + sign) >> wide)
 
 
+def _once_in_parts(x: Any, high: Any, low: Any, shift: Any) -> Any:
+    """By a multiplier's higher and lower bits: floors of floors are those of the whole."""
+    from tvm import tirx
+
+    wide, one = tirx.Cast("int64", x), _number(1, "int64")
+    by = tirx.Cast("int64", shift) - _number(SPLIT, "int64")
+    sign = tirx.Cast("int64", x >> _number(31, "int32"))
+    carried = (wide * low + sign) >> _number(SPLIT, "int64")
+    return tirx.Cast("int32", (wide * high + carried + ((one << by) >> one)) >> by)
+
+
+def _up(x: Any, multiplier: Any, shift: Any) -> Any:
+    from tvm import tirx
+
+    wide, one = tirx.Cast("int64", shift), _number(1, "int64")
+    product = tirx.Cast("int64", x) * tirx.Cast("int64", multiplier)
+    return tirx.Cast("int32", (product + ((one << wide) >> one)) >> wide)
+
+
 #: As those of ``converters.py``.
 CONVERTERS: dict[str, Callable[..., Any]] = {
     HIGH_MUL: _high_mul,
     ROUNDING_DIVIDE: _rounding_divide,
     ROUNDING_SHIFT: _rounding_shift,
     MULTIPLY: _multiply,
-    MULTIPLY_ONCE: _multiply_once,
+    MULTIPLY_ONCE: _multiply_once(_once),
+    MULTIPLY_UP: _multiply_once(_up),
 }

@@ -10,8 +10,10 @@ from edgepack.compiler.frontend.onnx.fixed_point import (
     HIGH_MUL,
     MULTIPLY,
     MULTIPLY_ONCE,
+    MULTIPLY_UP,
     ROUNDING_DIVIDE,
     ROUNDING_SHIFT,
+    SPLIT,
 )
 
 if TYPE_CHECKING:
@@ -51,12 +53,26 @@ def multiply(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> 
     return rounding_shift(high_mul(left, multiplier), np.maximum(-shift, 0))
 
 
-def multiply_once(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+def multiply_once(
+    x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any], split: int = 0
+) -> NDArray[Any]:
+    """round(x * multiplier / 2**shift), halves away from zero, int32."""
     import numpy as np
 
-    product = x.astype(np.int64) * multiplier.astype(np.int64)
-    half = np.left_shift(np.int64(1), shift.astype(np.int64) - 1)
-    return np.asarray((product + half - (x < 0)) >> shift.astype(np.int64), np.int32)
+    wide, sign, by = x.astype(np.int64), (x < 0).astype(np.int64), shift.astype(np.int64)
+    if split:
+        low = (wide * (multiplier & ((1 << SPLIT) - 1)) - sign) >> SPLIT
+        product, by = wide * (multiplier >> SPLIT) + low, by - SPLIT
+    else:
+        product = wide * multiplier.astype(np.int64) - sign
+    return np.asarray((product + np.left_shift(np.int64(1), by - 1)) >> by, np.int32)
+
+
+def _multiply_up(x: NDArray[Any], multiplier: NDArray[Any], shift: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    product, by = x.astype(np.int64) * multiplier.astype(np.int64), shift.astype(np.int64)
+    return np.asarray((product + np.left_shift(np.int64(1), by - 1)) >> by, np.int32)
 
 
 @cache
@@ -66,8 +82,9 @@ def fixed_point_operators() -> list[Any]:
 
     def operator(name: str, function: Any) -> Any:
         def run(self: Any, *operands: NDArray[Any], **attributes: Any) -> tuple[NDArray[Any]]:
-            del self, attributes
-            return (function(*operands),)
+            del self
+            more = {"split": attributes["split"]} if attributes.get("split") else {}
+            return (function(*operands, **more),)
 
         return type(name, (OpRun,), {"op_domain": DOMAIN, "_run": run})
 
@@ -77,5 +94,6 @@ def fixed_point_operators() -> list[Any]:
         ROUNDING_SHIFT: rounding_shift,
         MULTIPLY: multiply,
         MULTIPLY_ONCE: multiply_once,
+        MULTIPLY_UP: _multiply_up,
     }
     return [operator(name, function) for name, function in functions.items()]

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, MULTIPLY, MULTIPLY_ONCE
+from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, MULTIPLY, MULTIPLY_ONCE, MULTIPLY_UP, SPLIT
+from edgepack.compiler.frontend.onnx.fixed_point_reference import multiply_once
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.model import Quantisation, Tensor
 
@@ -121,64 +122,87 @@ def bounded(emitter: Emitter, x: str, low: int, high: int, dtype: str) -> str:
     return emitter.cast(clipped, dtype)
 
 
-def rounded_once(emitter: Emitter, x: str, factors: Sequence[float], largest: int) -> str:
+#: Results up to this magnitude are compared: all that becomes of bytes, or of words, lies below it.
+_COMPARED = {"int8": 520, "uint8": 520, "int16": (1 << 16) + 8}
+
+
+def rounded_once(
+    emitter: Emitter, x: str, factors: Sequence[float], largest: int, result: str = "int8"
+) -> str:
     """round(x * factor) as float64 has it, halves away from zero, of int32 by integers alone.
 
-    As many bits of a factor as fit beside those of ``x`` into 62 are taken. Whether the results are the same
+    As many bits of a factor as fit beside those of ``x`` into 62 are taken, or more in two products. Whether the results are the same
     is looked at where they change: both are monotonic.
 
     Args:
         factors: one for all, or for each place of the last dimension.
         largest: bounds the magnitude of x.
+        result: type of what becomes of it.
 
     Raises:
         UnrepresentableError: no such multiplier gives the same results.
     """
     import numpy as np
 
-    found = [_multiplier(factor, largest) for factor in factors]
+    for split in (False, True):
+        try:
+            found = [_multiplier(factor, largest, _COMPARED[result], split=split) for factor in factors]
+            break
+        except UnrepresentableError:
+            if split:
+                raise
     shape = () if len(found) == 1 else (len(found),)
     operands = [
         emitter.const(np.asarray(values, np.int64).reshape(shape)) for values in zip(*found, strict=True)
     ]
-    return emitter.op(MULTIPLY_ONCE, x, *operands, shape=emitter.shape(x), domain=DOMAIN)
+    more = {"split": 1} if split else {}
+    return emitter.op(MULTIPLY_ONCE, x, *operands, shape=emitter.shape(x), domain=DOMAIN, **more)
+
+
+def _multiplied_wide(emitter: Emitter, x: str, factors: Sequence[float]) -> str:
+    """``MultiplyByQuantizedMultiplier`` of int64, of sums that fit into int32."""
+    import numpy as np
+
+    multipliers, shifts = quantize_multipliers(factors)
+    reduced = np.where(multipliers < 0x7FFF0000, (multipliers.astype(np.int64) + (1 << 15)) >> 16, 0x7FFF)
+    operands = (reduced.astype(np.int64), 15 - shifts.astype(np.int64))
+    given = [emitter.const(np.asarray(one)) for one in operands]
+    return emitter.op(MULTIPLY_UP, x, *given, shape=emitter.shape(x), domain=DOMAIN)
 
 
 class UnrepresentableError(ValueError):
     """A factor whose rounded products no multiplier of 62 bits has; the text says which."""
 
 
-#: Results up to this magnitude are compared: all that becomes of bytes lies below it.
-_COMPARED = 520
-
-
-def _multiplier(factor: float, largest: int) -> tuple[int, int]:
+def _multiplier(factor: float, largest: int, results: int, *, split: bool) -> tuple[int, int]:
     """Multiplier and shift with ``round(x * multiplier / 2**shift) == round(x * factor)``."""
-    for bits in (31, 61 - max(largest, 1).bit_length()):  # the first makes products of 32 bits by 32
-        _, exponent = math.frexp(factor)
-        shift = bits - exponent
-        if not 1 <= shift <= 62:
+    own = max(largest, 1).bit_length()
+    for bits in (min(61 - own + SPLIT, 62),) if split else (31, 61 - own):  # 31: products of 32 bits by 32
+        shift = bits - math.frexp(factor)[1]
+        if not (SPLIT + 1 <= shift <= SPLIT + 62 if split else 1 <= shift <= 62):
             continue
         exact = round(math.ldexp(factor, shift))
         for multiplier in (exact, exact + 1, exact - 1):
-            if multiplier * largest < 1 << 62 and _same(factor, multiplier, shift, largest):
+            fits = (multiplier >> SPLIT if split else multiplier) * largest < 1 << 62 and multiplier < 1 << 63
+            if fits and _same(factor, (multiplier, shift, int(split)), largest, results):
                 return multiplier, shift
     raise UnrepresentableError(f"the factor {factor!r} of sums up to {largest}")
 
 
-def _same(factor: float, multiplier: int, shift: int, largest: int) -> bool:
+def _same(factor: float, found: tuple[int, int, int], largest: int, results: int) -> bool:
     """Whether both round alike, next to each place where the result changes."""
-    half = (1 << shift) >> 1
-    for result in range(1, _COMPARED):
-        place = math.ceil((result - 0.5) / factor)
-        if place - 2 > largest:
-            return True
-        for x in range(max(place - 2, 0), place + 3):
-            product = x * factor
-            wanted = math.floor(product) + int(product - math.floor(product) >= 0.5)
-            if (x * multiplier + half) >> shift != wanted or (-x * multiplier + half - 1) >> shift != -wanted:
-                return False
-    return True
+    import numpy as np
+
+    multiplier, shift = (np.asarray(value, np.int64) for value in found[:2])
+    places = np.ceil((np.arange(1, results, dtype=np.float64) - 0.5) / factor)
+    places = places[places - 2 <= largest].astype(np.int64)
+    x = (places[:, None] + np.arange(-2, 3)).ravel()
+    x = x[x >= 0]
+    product = x * factor
+    below = np.floor(product)
+    wanted = below.astype(np.int64) + (product - below >= 0.5)
+    up, down = (multiply_once(values, multiplier, shift, found[2]) for values in (x, -x))
+    return bool((up == wanted).all() and (down == -wanted).all())
 
 
 def requantised(
@@ -190,6 +214,7 @@ def requantised(
     largest: int = 2**31,
     *,
     once: bool = False,
+    wide: bool = False,
 ) -> str:
     """Sums of int32 as the integers of a quantised tensor.
 
@@ -199,10 +224,13 @@ def requantised(
         activation: the fused activation function.
         largest: bounds the sums' magnitude.
         once: they are rounded once, as float64 would be, not twice.
+        wide: they are those that the kernels have as int64, whose multipliers have 15 bits.
     """
     assert result.quantisation is not None
     if once:
-        scaled = rounded_once(emitter, x, factors, largest)
+        scaled = rounded_once(emitter, x, factors, largest, result.dtype)
+    elif wide:
+        scaled = _multiplied_wide(emitter, x, factors)
     else:
         scaled = multiplied(emitter, x, *quantize_multipliers(factors), largest)
     zero = int(result.quantisation.zero[0])

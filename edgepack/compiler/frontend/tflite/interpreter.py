@@ -104,7 +104,7 @@ def _refusals() -> Iterator[None]:
 
 
 def results_of_bytes(operator: Operator, tensor: Tensor, result: Tensor) -> NDArray[Any]:
-    """What the interpreter's reference kernel makes of each of 256 bytes, the least first.
+    """What the interpreter's reference kernel makes of each byte, or each number of 16 bits, the least first.
 
     Raises:
         ModelError: it has no kernel for these types.
@@ -113,7 +113,7 @@ def results_of_bytes(operator: Operator, tensor: Tensor, result: Tensor) -> NDAr
 
     info = np.iinfo(tensor.dtype)
     numbers = np.arange(info.min, info.max + 1).astype(tensor.dtype)
-    model = _of_one(operator, tensor, result)
+    model = _of_one(operator, tensor, result, len(numbers))
     try:
         return _results(model, numbers)
     except ModelError:  # RSQRT of what is negative: no run of the interpreter has a result
@@ -130,15 +130,15 @@ def _results(model: bytes, numbers: NDArray[Any]) -> NDArray[Any]:
     return interpreter.tensor(1).reshape(-1)
 
 
-def _of_one(operator: Operator, tensor: Tensor, result: Tensor) -> bytes:
-    """A model of one operator of 256 numbers."""
+def _of_one(operator: Operator, tensor: Tensor, result: Tensor, count: int) -> bytes:
+    """A model of one operator of as many numbers."""
     import flatbuffers
 
     s = schema()
 
     def described(name: str, like: Tensor) -> Any:
         made = s.TensorT()
-        made.name, made.shape, made.buffer = name.encode(), [1, 256], 0
+        made.name, made.shape, made.buffer = name.encode(), [1, count], 0
         made.type = getattr(s.TensorType, like.dtype.upper())
         assert like.quantisation is not None
         made.quantization = s.QuantizationParametersT()

@@ -19,17 +19,23 @@ from workbench.models.tflite.writer import Writer
 __all__ = ["DRAWN"]
 
 
+#: Functions that have kernels of int16.
+_WORDS = ("LEAKY_RELU", "LOGISTIC", "RELU", "RELU6", "TANH")
+
+
 def _binary(kind: str) -> Draw:
     def draw(random: Random) -> bytes:
         writer = Writer()
         shape = [int(n) for n in random.integers(1, 7, 4)]
         other = [n if random.integers(3) else 1 for n in shape]
         if random.integers(2):
-            x, y, z = (quantised(writer, random, one) for one in (shape, other, shape))
+            dtype = str(random.choice(["int8", "int8", "uint8", "int16"]))
+            x, y, z = (quantised(writer, random, one, dtype) for one in (shape, other, shape))
         else:
             x, y, z = (writer.tensor(one, "float32") for one in (shape, other, shape))
         pair = [x, y] if random.integers(2) else [y, x]
-        writer.operator(kind, pair, [z], 2, fusedActivationFunction=int(random.choice(ACTIVATIONS)))
+        version = 5 if kind in {"MUL", "SUB"} else 3
+        writer.operator(kind, pair, [z], version, fusedActivationFunction=int(random.choice(ACTIVATIONS)))
         return writer.finished([x, y], [z])
 
     return draw
@@ -49,10 +55,16 @@ def _unary(
             if kind == "RSQRT":  # which the interpreter refuses of negative numbers
                 writer.graph.tensors[x].quantization.zeroPoint = [-128]
             y = quantised(writer, random, shape) if result is None else writer.tensor(shape, "int8", *result)
+        elif kind in _WORDS and random.integers(2):
+            x, y = (quantised(writer, random, shape, "int16") for _ in range(2))
+            if result is not None:
+                writer.graph.tensors[y].quantization.scale = [2.0**-15]
         else:
             x, y = writer.tensor(shape, "float32"), writer.tensor(shape, "float32")
         given = {key: value(random) if callable(value) else value for key, value in options.items()}
-        writer.operator(kind, [x], [y], VERSIONS.get(kind, 2 if bytes_too else 1), **given)
+        writer.operator(
+            kind, [x], [y], VERSIONS.get(kind, 3 if kind in _WORDS[1:] else 2 if bytes_too else 1), **given
+        )
         return writer.finished([x], [y])
 
     return draw

@@ -37,12 +37,14 @@ def _convolution(random: Random, *, depthwise: bool, integers: bool) -> bytes:
     image, made = [int(random.integers(1, 3)), rows, columns, channels], [*sides, filters]
     made.insert(0, image[0])
     if integers:
-        x = quantised(writer, random, image)
+        dtype = "int8" if random.integers(3) else "int16"
+        x = quantised(writer, random, image, dtype)
         scales = [scale_of(random) for _ in range(filters)] if random.integers(3) else [scale_of(random)]
         w = writer.tensor(shape, "int8", scales, 0, axis, np.maximum(numbers(random, shape), -127))
-        y = quantised(writer, random, made)
-        bias = random.integers(-(2**15), 2**15, filters, np.int32)
-        b = writer.tensor([filters], "int32", [1e-3] * len(scales), data=bias)
+        y = quantised(writer, random, made, dtype)
+        wide = "int32" if dtype == "int8" else "int64"
+        bias = random.integers(-(2**15), 2**15, filters).astype(wide)
+        b = writer.tensor([filters], wide, [1e-3] * len(scales), data=bias)
     else:
         x, w = writer.tensor(image, "float32"), writer.tensor(shape, "float32", data=floats(random, shape))
         b = writer.tensor([filters], "float32", data=floats(random, [filters]))
@@ -69,19 +71,19 @@ def _fully_connected(random: Random, *, integers: bool) -> bytes:
     kept = bool(random.integers(2))
     image = [rows, 2, columns] if kept else [rows, columns]
     result = [rows, 2, filters] if kept else [rows, filters]
+    wide = "int32"
     if integers:
-        x = quantised(writer, random, image)
+        dtype = "int8" if random.integers(3) else "int16"
+        wide = "int32" if dtype == "int8" else "int64"
+        x = quantised(writer, random, image, dtype)
         scales = [scale_of(random) for _ in range(filters)] if random.integers(2) else [scale_of(random)]
         weights = numbers(random, [filters, columns])
-        zero = int(random.integers(-5, 5)) if len(scales) == 1 and not random.integers(3) else 0
+        free = dtype == "int8" and len(scales) == 1 and not random.integers(3)
+        zero = int(random.integers(-5, 5)) if free else 0
         w = writer.tensor([filters, columns], "int8", scales, zero, 0, weights)
-        b = writer.tensor(
-            [filters],
-            "int32",
-            [1e-3] * len(scales),
-            data=random.integers(-(2**15), 2**15, filters, np.int32),
-        )
-        y = quantised(writer, random, result)
+        bias = random.integers(-(2**15), 2**15, filters).astype(wide)
+        b = writer.tensor([filters], wide, [1e-3] * len(scales), data=bias)
+        y = quantised(writer, random, result, dtype)
         # The interpreter wants the bias's scale near that of the products.
         scale = np.asarray(writer.graph.tensors[x].quantization.scale) * np.asarray(scales)
         writer.graph.tensors[b].quantization.scale = [float(n) for n in scale]
@@ -97,6 +99,7 @@ def _fully_connected(random: Random, *, integers: bool) -> bytes:
         5,
         fusedActivationFunction=int(random.choice(ACTIVATIONS)),
         keepNumDims=kept,
+        quantizedBiasType=4 if wide == "int64" else 0,
     )
     return writer.finished([x], [y])
 
@@ -112,9 +115,10 @@ def _pool(kind: str) -> Draw:
             extents(n, w, s, 1, padding) for n, w, s in zip((rows, columns), window, stride, strict=True)
         ]
         if kind != "L2_POOL_2D" and random.integers(2):
-            scale, zero = scale_of(random), zero_of(random)
-            x = writer.tensor([1, rows, columns, channels], "int8", scale, zero)
-            y = writer.tensor([1, *sides, channels], "int8", scale, zero)
+            dtype = str(random.choice(["int8", "int8", "uint8", "int16"]))
+            like = dtype, scale_of(random), 0 if dtype == "int16" else zero_of(random, dtype)
+            x = writer.tensor([1, rows, columns, channels], *like)
+            y = writer.tensor([1, *sides, channels], *like)
         else:
             x = writer.tensor([1, rows, columns, channels], "float32")
             y = writer.tensor([1, *sides, channels], "float32")
@@ -122,7 +126,7 @@ def _pool(kind: str) -> Draw:
             kind,
             [x],
             [y],
-            1 if kind == "L2_POOL_2D" else 2,
+            1 if kind == "L2_POOL_2D" else 3,
             "Pool2D",
             padding=padding,
             strideH=stride[0],

@@ -50,9 +50,9 @@ def _binary(kind: str, quantised: Callable[[Emitter, Operator], str] | None) -> 
 def _sum(kind: str) -> Callable[[Emitter, Operator], str]:
     def convert(emitter: Emitter, operator: Operator) -> str:
         tensors = [emitter.tensors[i] for i in operator.inputs]
-        if tensors[0].dtype == "int16":
-            raise UnsupportedFormError("sums of int16")
         result = emitter.tensors[operator.outputs[0]]
+        if tensors[0].dtype == "int16":
+            return _sum_of_words(emitter, operator, kind)
         operands = [_operand(tensor, sign) for tensor, sign in zip(tensors, _SIGNS[kind], strict=True)]
         form = ScaledSum(operands[0], operands[1], float(_scale(result)))
         activation = option(operator, "fusedActivationFunction")
@@ -63,6 +63,25 @@ def _sum(kind: str) -> Callable[[Emitter, Operator], str]:
         return _by_the_kernel(emitter, operator, form, kind)
 
     return convert
+
+
+def _sum_of_words(emitter: Emitter, operator: Operator, kind: str) -> str:
+    """Of int16, by factors of 31 bits of operands that are shifted left by 15."""
+    import math
+
+    tensors = [emitter.tensors[i] for i in operator.inputs]
+    result = emitter.tensors[operator.outputs[0]]
+    scales = [float(_scale(tensor)) for tensor in (*tensors, result)]
+    if operator.options.get("potScaleInt16", True) and all(math.frexp(scale)[0] == 0.5 for scale in scales):
+        raise UnsupportedFormError("sums of int16 whose scales are powers of two")
+    twice, bits, terms = 2 * max(scales[:2]), 15, []
+    for index, scale in zip(operator.inputs, scales[:2], strict=True):
+        x = centred(emitter, index)
+        shifted = emitter.op("Mul", x, emitter.scalar(1 << bits, x))
+        terms.append(multiplied(emitter, shifted, *quantize_multiplier(scale / twice), 1 << 30))
+    factor = twice / float((1 << bits) * _scale(result))
+    activation = option(operator, "fusedActivationFunction")
+    return requantised(emitter, emitter.op(kind, *terms), [factor], result, activation, (1 << 31) - 1)
 
 
 #: Of the second operand of each operator.

@@ -194,9 +194,17 @@ def with_bias(emitter: Emitter, operator: Operator, sums: str, place: int = 2) -
     bias = emitter.tensor(operator, place)
     if bias is None:
         return sums
-    if bias.dtype not in {"int32", "float32"}:
+    name = emitter.value(operator.inputs[place])
+    if bias.dtype == "int64" and bias.data is not None and _fits(bias.data):
+        name = emitter.cast(name, "int32")
+    elif bias.dtype not in {"int32", "float32"}:
         raise UnsupportedFormError(f"a bias of {bias.dtype}")
-    return emitter.op("Add", sums, emitter.reshape(emitter.value(operator.inputs[place]), [bias.shape[0]]))
+    return emitter.op("Add", sums, emitter.reshape(name, [bias.shape[0]]))
+
+
+def _fits(numbers: NDArray[Any]) -> bool:
+    """Whether numbers are those of int32."""
+    return bool((numbers.astype("int32") == numbers).all())
 
 
 def requantised_sums(
@@ -204,13 +212,23 @@ def requantised_sums(
 ) -> str:
     """The sums of a quantised convolution or product as its result."""
     data, weights, result = tensors
-    if data.dtype == "int16" or result.quantisation is None or not is_quantised(result):
+    if result.quantisation is None or not is_quantised(result):
         raise UnsupportedFormError(f"an input of {data.dtype} with a result of {result.dtype}")
     assert data.quantisation is not None and weights.quantisation is not None
     factors = _factors(operator, data, weights, result)
+    bound, words = _largest(emitter, operator), data.dtype == "int16"
+    if words and bound >= 1 << 31:
+        raise UnsupportedFormError("sums of int16 that do not fit into 32 bits")
     once = operator.kind == "FULLY_CONNECTED"
-    bound = _largest(emitter, operator)
-    return requantised(emitter, sums, factors, result, _activation(operator), bound, once=once)
+    wide = words and not _has_narrow_bias(emitter, operator)
+    return requantised(emitter, sums, factors, result, _activation(operator), bound, once=once, wide=wide)
+
+
+def _has_narrow_bias(emitter: Emitter, operator: Operator) -> bool:
+    """Whether sums of int16 have the type int32 in the kernel, for their bias has; those over channels are
+    int64 all the same."""
+    bias = emitter.tensor(operator, 3 if operator.kind == "TRANSPOSE_CONV" else 2)
+    return operator.kind != "DEPTHWISE_CONV_2D" and bias is not None and bias.dtype == "int32"
 
 
 def _factors(operator: Operator, data: Tensor, weights: Tensor, result: Tensor) -> list[float]:

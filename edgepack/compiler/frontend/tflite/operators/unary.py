@@ -72,17 +72,18 @@ def _unary(floats: _Floats | None) -> Converter:
 
 
 def _looked_up(emitter: Emitter, operator: Operator) -> str:
-    """Bytes by a table of 256; positions below 0 are counted from its end."""
+    """Bytes by a table of 256, words by one of 65536; positions below 0 are counted from its end."""
     import numpy as np
 
     tensor, result = emitter.tensors[operator.inputs[0]], emitter.tensors[operator.outputs[0]]
-    if tensor.dtype not in {"int8", "uint8"} or result.dtype not in {"int8", "uint8"}:
+    words = tensor.dtype == result.dtype == "int16"
+    if not words and (tensor.dtype not in {"int8", "uint8"} or result.dtype not in {"int8", "uint8"}):
         raise UnsupportedFormError(f"an operand of {tensor.dtype} with a result of {result.dtype}")
     table = results_of_bytes(operator, tensor, result)
     x = emitter.value(operator.inputs[0])
-    if tensor.dtype == "int8":
-        table = np.concatenate([table[128:], table[:128]])
-    place = emitter.cast(x, np.int64)
+    if tensor.dtype != "uint8":
+        table = np.concatenate([table[len(table) // 2 :], table[: len(table) // 2]])
+    place = emitter.cast(x, np.int32 if words else np.int64)
     return emitter.op(
         "Gather", emitter.const(table), place, shape=emitter.shape(x), dtype=table.dtype, axis=0
     )
