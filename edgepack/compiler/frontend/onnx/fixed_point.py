@@ -41,8 +41,8 @@ ROUNDING_DIVIDE = "RoundingDivide"
 #: x int32, multiplier and shift constants. The attribute ``largest`` bounds x.
 MULTIPLY = "MultiplyByQuantizedMultiplier"
 #: round(x * multiplier / 2**shift), halves away from zero; x int32, multiplier and shift constants of int64
-#: whose product with x stays below 2**62; or, with the attribute ``split`` of 1, that of x and the bits of the
-#: multiplier from ``SPLIT`` on.
+#: whose product with x stays below 2**62; or, with the attribute ``split`` of 1, that of x and the
+#: multiplier's bits from ``SPLIT`` on.
 MULTIPLY_ONCE = "MultiplyOnce"
 #: The same, halves towards infinity.
 MULTIPLY_UP = "MultiplyHalvesUp"

@@ -131,8 +131,8 @@ def rounded_once(
 ) -> str:
     """round(x * factor) as float64 has it, halves away from zero, of int32 by integers alone.
 
-    As many bits of a factor as fit beside those of ``x`` into 62 are taken, or more in two products. Whether the results are the same
-    is looked at where they change: both are monotonic.
+    As many bits of a factor as fit beside those of ``x`` into 62 are taken, or more in two products. Whether
+    the results are the same is looked at where they change: both are monotonic.
 
     Args:
         factors: one for all, or for each place of the last dimension.
@@ -213,8 +213,7 @@ def requantised(
     activation: int,
     largest: int = 2**31,
     *,
-    once: bool = False,
-    wide: bool = False,
+    how: str = "twice",
 ) -> str:
     """Sums of int32 as the integers of a quantised tensor.
 
@@ -223,13 +222,13 @@ def requantised(
         factors: what they are multiplied by, one for all, or for each place of the last dimension.
         activation: the fused activation function.
         largest: bounds the sums' magnitude.
-        once: they are rounded once, as float64 would be, not twice.
-        wide: they are those that the kernels have as int64, whose multipliers have 15 bits.
+        how: they are rounded ``twice``, or ``once``, as float64 would be, or are ``wide``: those that the
+            kernels have as int64, whose multipliers have 15 bits.
     """
     assert result.quantisation is not None
-    if once:
+    if how == "once":
         scaled = rounded_once(emitter, x, factors, largest, result.dtype)
-    elif wide:
+    elif how == "wide":
         scaled = _multiplied_wide(emitter, x, factors)
     else:
         scaled = multiplied(emitter, x, *quantize_multipliers(factors), largest)

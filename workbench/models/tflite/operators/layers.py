@@ -146,6 +146,8 @@ def _softmax(random: Random) -> bytes:
     beta = float(random.choice([1.0, 0.5, 2.0]))
     if random.integers(3):
         x = quantised(writer, random, shape)
+        if shape[1] > 512:  # nearly equal ones end the interpreter: its sum has more bits than it shifts by
+            writer.graph.tensors[x].quantization.scale = [0.0625]
         y = writer.tensor(shape, "int8", 1 / 256, -128)
     else:
         x, y = writer.tensor(shape, "float32"), writer.tensor(shape, "float32")

@@ -85,5 +85,5 @@ DRAWN: dict[str, Draw] = {
     "REDUCE_MAX": _reduction("REDUCE_MAX", *_NUMBERS),
     "REDUCE_MIN": _reduction("REDUCE_MIN", *_NUMBERS),
     "REDUCE_PROD": _reduction("REDUCE_PROD", "float32", "int32", "int64"),
-    "SUM": _reduction("SUM", *_NUMBERS, rescaled=True),
+    "SUM": _reduction("SUM", "float32", "uint8", "int32", "int64", rescaled=True),
 }

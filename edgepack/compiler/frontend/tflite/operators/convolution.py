@@ -219,9 +219,10 @@ def requantised_sums(
     bound, words = _largest(emitter, operator), data.dtype == "int16"
     if words and bound >= 1 << 31:
         raise UnsupportedFormError("sums of int16 that do not fit into 32 bits")
-    once = operator.kind == "FULLY_CONNECTED"
-    wide = words and not _has_narrow_bias(emitter, operator)
-    return requantised(emitter, sums, factors, result, _activation(operator), bound, once=once, wide=wide)
+    how = "wide" if words and not _has_narrow_bias(emitter, operator) else "twice"
+    if operator.kind == "FULLY_CONNECTED":
+        how = "once"
+    return requantised(emitter, sums, factors, result, _activation(operator), bound, how=how)
 
 
 def _has_narrow_bias(emitter: Emitter, operator: Operator) -> bool:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CONVERTERS", "average", "window_and_extents"]
 
+#: Of as many numbers of int16 float32 holds any sum.
+_MOST_WORDS = 512
+
 
 def window_and_extents(emitter: Emitter, operator: Operator) -> tuple[Window, list[int]]:
     """The window, and the result's rows and columns."""
@@ -35,9 +38,13 @@ def window_and_extents(emitter: Emitter, operator: Operator) -> tuple[Window, li
 
 def _max_pool(emitter: Emitter, operator: Operator) -> None:
     tensor, result = emitter.tensors[operator.inputs[0]], emitter.tensors[operator.outputs[0]]
+    import numpy as np
+
     window, extents = window_and_extents(emitter, operator)
     attributes = window.attributes()
     x = emitter.channels_first(emitter.value(operator.inputs[0]))
+    if tensor.dtype == "int16":  # of which the standard has no pooling; floats hold them exactly
+        x = emitter.cast(x, np.float32)
     shape = (*emitter.shape(x)[:2], *extents)
     made = emitter.channels_last(emitter.op("MaxPool", x, shape=shape, **attributes))
     activation = option(operator, "fusedActivationFunction")
@@ -48,8 +55,6 @@ def _max_pool(emitter: Emitter, operator: Operator) -> None:
         raise UnsupportedFormError("another scale behind it than before")
     if activation:
         assert result.quantisation is not None
-        import numpy as np
-
         low, high = activation_range(activation, result.dtype, result.quantisation)
         made = bounded(emitter, emitter.cast(made, np.int32), low, high, result.dtype)
     emitter.result(operator.outputs[0], made)
@@ -70,7 +75,10 @@ def _average_pool(emitter: Emitter, operator: Operator) -> None:
     if not same_quantisation(tensor, result) or result.quantisation is None:
         raise UnsupportedFormError("another scale behind it than before")
     counts = _counts(window, tensor.shape[1:3], extents)
-    sums = _sums(emitter, emitter.cast(x, np.int32), window, extents)
+    words = tensor.dtype == "int16"
+    if words and window.size[0] * window.size[1] > _MOST_WORDS:
+        raise UnsupportedFormError(f"averages of {window.size} numbers of int16")
+    sums = emitter.cast(_sums(emitter, x, window, extents, np.float32 if words else np.int32), np.int32)
     low, high = activation_range(activation, result.dtype, result.quantisation)
     mean = emitter.op(ROUNDING_DIVIDE, sums, emitter.const(counts), shape=emitter.shape(sums), domain=DOMAIN)
     emitter.result(operator.outputs[0], bounded(emitter, mean, low, high, result.dtype))
@@ -99,15 +107,16 @@ def _counts(window: Window, extents: Any, made: Any) -> NDArray[Any]:
     return np.asarray(counts.flat[0] if (counts == counts.flat[0]).all() else counts, np.int32)
 
 
-def _sums(emitter: Emitter, x: str, window: Window, extents: Any) -> str:
-    """Sums over windows, int32."""
+def _sums(emitter: Emitter, x: str, window: Window, extents: Any, kind: Any) -> str:
+    """Sums over windows, of a type that holds them exactly."""
     import numpy as np
 
+    x = emitter.cast(x, kind)
     n, rows, columns, channels = emitter.shape(x)
     if window.size == (rows, columns) and list(extents) == [1, 1] and not any(window.padding):
         axes = emitter.const(np.asarray([1, 2], np.int64))
         return emitter.op("ReduceSum", x, axes, shape=(n, 1, 1, channels), keepdims=1)
-    ones = emitter.const(np.ones((channels, 1, *window.size), np.int32))
+    ones = emitter.const(np.ones((channels, 1, *window.size), kind))
     first = emitter.channels_first(x)
     shape = (n, channels, *extents)
     made = emitter.op("Conv", first, ones, shape=shape, group=channels, **window.attributes())

@@ -66,7 +66,10 @@ def _mean(emitter: Emitter, operator: Operator) -> None:
 
 
 def _sum(emitter: Emitter, operator: Operator) -> None:
-    if is_quantised(emitter.tensors[operator.inputs[0]]):
+    tensor = emitter.tensors[operator.inputs[0]]
+    if is_quantised(tensor):
+        if tensor.dtype == "int8":
+            raise UnsupportedFormError("sums of int8, which LiteRT's kernel takes for uint8")
         emitter.result(operator.outputs[0], _quantised_sum(emitter, operator, mean=False))
         return
     x = emitter.value(operator.inputs[0])
