@@ -57,18 +57,27 @@ def _sums(depth: int, size: int, ends: tuple[int, int] = (-127, 127)) -> onnx.Mo
 
 
 def _convolution(
-    shape: tuple[int, ...], out: int, window: tuple[int, ...], groups: int = 1, **attributes: Any
+    shape: tuple[int, ...],
+    out: int,
+    window: tuple[int, ...],
+    groups: int = 1,
+    result: tuple[float, int] | None = None,
+    **attributes: Any,
 ) -> onnx.ModelProto:
-    """QLinearConv whose weights are those of 8 bits without -128, both ends among them."""
+    """QLinearConv whose weights are those of 8 bits without -128, both ends among them.
+
+    Args:
+        result: its scale and zero point, if not such that it fills 8 bits.
+    """
     g = Graph("convolution")
     sizes = out, shape[1] // groups, *window
     weights = g.rng.integers(-127, 128, sizes).astype(np.int8)
     weights.reshape(-1)[: weights.size // 2] = g.rng.choice(np.array([-127, 127]), weights.size // 2)
-    scale = 0.05 * 0.0015 * 74 * 95 * np.prod(sizes[1:]) ** 0.5 / 60
+    scale, zero = result or (0.05 * 0.0015 * 74 * 95 * np.prod(sizes[1:]) ** 0.5 / 60, 117)
     inputs = [
         *(g.input("x", shape, "uint8"), g.const(np.float32(0.05)), g.const(np.uint8(131))),
         *(g.const(weights), g.const(np.float32(0.0015)), g.const(np.int8(0))),
-        *(g.const(np.float32(scale)), g.const(np.uint8(117))),
+        *(g.const(np.float32(scale)), g.const(np.uint8(zero))),
         g.const(g.rng.integers(-9000, 9000, out).astype(np.int32)),
     ]
     g.output(g.op("QLinearConv", *inputs, name="y", group=groups, **attributes), "uint8")
@@ -112,6 +121,71 @@ def joined(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
         for field in ("node", "initializer", "input", "output"):
             getattr(whole.graph, field).extend(getattr(named.graph, field))
     return whole
+
+
+#: Of firmware, in `make test`: every kind of window, and reductions around a quad.
+FEW = ("sums of 5", "sums of 67", "sums of 8 by 1", "first layer", "window", "signal", "groups of 4")
+
+
+def _behind(first: onnx.ModelProto, second: onnx.ModelProto) -> onnx.ModelProto:
+    """Two models, one behind the other, so that what lies between is as the target keeps it."""
+    parts = [onnx.compose.add_prefix(model, f"p{i}_") for i, model in enumerate((first, second))]
+    return onnx.compose.merge_models(*parts, io_map=[("p0_y", "p1_x")])
+
+
+def _through(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """What a model of quantised operators one behind the other gives."""
+    for node in model.graph.node:
+        one = onnx.ModelProto()
+        one.CopyFrom(model)
+        del one.graph.node[:]
+        one.graph.node.append(node)
+        x = test_quantised.defined(one, x)
+    return x
+
+
+#: Depthwise convolutions of channels last: a number of channels that is no multiple of 4, steps, few columns.
+DEPTHWISE = [
+    _behind(
+        _convolution((1, 8, *size), channels, (1, 1), result=(0.05, 131)),
+        _convolution((1, channels, *size), channels, window, channels, **attributes),
+    )
+    for size, channels, window, attributes in (
+        ((9, 11), 18, (3, 3), {"pads": [1] * 4}),
+        ((12, 7), 24, (3, 3), {"pads": [0, 0, 1, 1], "strides": [2, 2]}),
+        ((3, 8), 5, (3, 5), {"pads": [2, 2, 0, 2]}),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "names"),
+    [
+        ("cortex-m4", FEW),
+        *(pytest.param(one, tuple(MODELS), marks=pytest.mark.slow) for one in ("cortex-m4", "cortex-m33")),
+    ],
+)
+def test_every_sum_is_exact_in_firmware(device: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    """The image holds inputs and results: the board reads no files."""
+    rng, inputs, expected = np.random.default_rng(7), {}, {}
+    models = {name: MODELS[name] for name in names}
+    for number, model in enumerate([*models.values(), *DEPTHWISE]):
+        (spec,), (result,) = model.graph.input, model.graph.output
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.type.tensor_type.elem_type)
+        shape = [d.dim_value for d in spec.type.tensor_type.shape.dim]
+        x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+        y = defined(names[number], x) if number < len(names) else _through(model, x)
+        for known, tensor, value in ((inputs, spec, x), (expected, result, y)):
+            path = known[f"m{number}_{tensor.name}"] = tmp_path / f"{number}-{tensor.name}.npy"
+            np.save(path, value)
+    behind = {str(number): model for number, model in enumerate(DEPTHWISE)}
+    path = save(joined({**models, **behind}), tmp_path, "forms.onnx")
+    bundle = edgepack.pack(path, device, tmp_path / "bundle", inputs=inputs, expected=expected)
+    assert not bundle.manifest.warnings
+    kernels = {str(kernel.parameters.get("operands")) for kernel in bundle.manifest.kernels}
+    assert {"quads of bytes", "words of bytes", "pairs of int16"} <= kernels
+    found = bundle.verify()
+    assert found.ok, found
 
 
 @pytest.fixture(scope="module")

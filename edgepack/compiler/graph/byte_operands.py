@@ -71,12 +71,13 @@ class _ByteOperands(Rewriter):
             return None
         x, zero = found
         rows = len(weights)
-        padded = np.pad(weights, [(0, -rows % 4), (0, 0)])
+        extra = self.quads.padding(rows)
+        padded = np.pad(weights, [(0, extra), (0, 0)])
         if not self.quads.fits(padded):
             return None
         x, moved = self._as_left(x)
-        if rows % 4:
-            x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * len(shape_of(x)) - 1), -rows % 4]))
+        if extra:
+            x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * len(shape_of(x)) - 1), extra]))
         sums = self.emit(relax.op.matmul(x, constant(padded.astype(np.int8)), out_dtype="int32"))
         if is_constant(zero):
             return self._added(sums, (-(int(numpy_of(zero)) + moved) * weights.sum(0)).astype(np.int32))
@@ -105,7 +106,9 @@ class _ByteOperands(Rewriter):
     def _of_rows(self, call: relax.Call, x: relax.Expr, weights: Array, offset: int) -> OptionalExpr:
         """The sums of an image of one channel, by quads of neighbouring pixels; None of another one."""
         a = call.attrs
-        if weights.ndim != 4 or weights.shape[1] < 2 or weights.shape[2] != 1 or int(a.groups) > 1:
+        if not self.quads.whole or weights.ndim != 4 or weights.shape[1] < 2 or weights.shape[2] != 1:
+            return None
+        if int(a.groups) > 1:
             return None
         window = tuple([int(n) for n in values] for values in (a.strides, a.dilation, a.padding))
         if not self.quads.fits(row_weights(weights).reshape(-1, weights.shape[3])):
@@ -117,14 +120,15 @@ class _ByteOperands(Rewriter):
     def _of_channels(self, call: relax.Call, x: relax.Expr, weights: Array, offset: int) -> OptionalExpr:
         """The sums by quads of neighbouring channels; None where there are none."""
         a, inner, rank = call.attrs, weights.shape[-2], weights.ndim - 2
-        if inner < 2 or (inner % 4 and int(a.groups) > 1):
+        if not self.quads.takes(inner, int(a.groups), rank):
             return None
-        padded = np.pad(weights, [*[(0, 0)] * rank, (0, -inner % 4), (0, 0)])
+        extra = self.quads.padding(inner)
+        padded = np.pad(weights, [*[(0, 0)] * rank, (0, extra), (0, 0)])
         if not self.quads.fits(padded.reshape(-1, weights.shape[-1])):
             return None
         pads = [int(n) for n in a.padding]
-        if inner % 4:
-            x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * rank + 3), -inner % 4]))
+        if extra:
+            x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * rank + 3), extra]))
         if any(pads) and offset:
             widths = [n for i in range(rank) for n in (pads[i], pads[i + rank])]
             x = self.emit(relax.op.nn.pad(x, [0, 0, *widths, 0, 0], pad_value=float(offset)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
@@ -20,6 +21,7 @@ from edgepack.compiler.graph.legalize import ANCHOR, FUSES_BEHIND, convolution_a
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
     Rewriter,
+    constant,
     dtype_of,
     is_constant,
     numpy_of,
@@ -28,6 +30,9 @@ from edgepack.compiler.graph.rewrite import (
 )
 
 __all__ = ["bytes_as_read"]
+
+#: Operators that bytes less a zero point are written with, and the zero point's sign in them.
+SIGNS = {"relax.add": -1, "relax.subtract": 1}
 
 #: What a convolution reads instead, its padding, and the anchor's attributes of it.
 _Source = tuple[relax.Expr, list[int], dict[str, int]]
@@ -40,13 +45,17 @@ WIDEST, LARGEST_COPY = 64, 1 << 16
 
 
 class _BytesAsRead(Rewriter):
-    def __init__(self, module: IRModule, tiles: ExactTiles | None, *, copies: bool) -> None:
+    def __init__(self, module: IRModule, tiles: ExactTiles | None, *, copies: bool, words: bool) -> None:
         super().__init__(module)
-        self.tiles, self.copies = tiles, copies
+        self.tiles, self.copies, self.words = tiles, copies, words
         self.calls: dict[relax.Expr, relax.Call] = {}
 
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
-        made = self._convolution(call, args) if op_name(call) in CONVOLUTIONS else None
+        made = None
+        if op_name(call) in CONVOLUTIONS:
+            made = self._convolution(call, args)
+        elif self.words and op_name(call) == "relax.sum":
+            made = self._sum(call, args[0])
         if made is None:
             made = super().visit_call(call, args)
             self.calls[made] = relax.Call(call.op, list(args), call.attrs, call.ty_args)
@@ -57,9 +66,12 @@ class _BytesAsRead(Rewriter):
         if dtype_of(call) != "int32" or str(a.data_layout)[-1] != "C" or not is_constant(args[1]):
             return None
         padding = [int(n) for n in a.padding]
+        weights = args[1]
         found = self._padded(args[0]) if not any(padding) else None
-        if found is None and shape_of(args[1])[-2] == 1:
+        if found is None and int(a.groups) == shape_of(args[0])[-1] == shape_of(weights)[-1] > 1:
             found = self._less_zero(args[0], padding)
+            if found is not None and self.words:
+                weights = _as_bytes(weights)
         exact = self._exact(call, args, found)
         source, padding, numbers = found or (args[0], padding, {})
         if self._is_copied(call, source, padding):
@@ -75,9 +87,8 @@ class _BytesAsRead(Rewriter):
         def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             outside, zero = numbers.get("outside", 0), numbers.get("zero", 0)
             if "zero" in numbers:
-                dtype = str(w.dtype)
                 x = te.compute(
-                    x.shape, lambda *i: tirx.Cast(dtype, x[i]) - tirx.const(zero, dtype), name="centred"
+                    x.shape, lambda *i: tirx.Cast("int16", x[i]) - tirx.const(zero, "int16"), name="centred"
                 )
             if any(padding):
                 before, after = [0, *padding[:rank], 0], [0, *padding[rank:], 0]
@@ -96,7 +107,7 @@ class _BytesAsRead(Rewriter):
             )
 
         result = self.builder.call_te(
-            compute, source, args[1], primfunc_name_hint=op_name(call).removeprefix("relax.nn.")
+            compute, source, weights, primfunc_name_hint=op_name(call).removeprefix("relax.nn.")
         )
         gvar = result.args[0]
         function = self.builder.get()[gvar]
@@ -111,6 +122,19 @@ class _BytesAsRead(Rewriter):
             return False
         extents = [n + padding[i] + padding[i + rank] for i, n in enumerate(shape[1:-1])]
         return shape_of(call)[-2] <= WIDEST and shape[0] * prod(extents) * shape[-1] <= LARGEST_COPY
+
+    def _sum(self, call: relax.Call, data: relax.Expr) -> OptionalExpr:
+        """A sum of bytes that reads them as they lie."""
+        wide: OptionalExpr = self.calls.get(data)
+        if op_name(wide) != "relax.astype" or dtype_of(wide.args[0]) not in BYTES:
+            return None
+        axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
+
+        def compute(x: te.Tensor) -> te.Tensor:
+            widened = te.compute(x.shape, lambda *i: tirx.Cast(dtype_of(call), x[i]), name="widened")
+            return topi.sum(widened, axes, bool(call.attrs.keepdims))
+
+        return self.emit(self.builder.call_te(compute, wide.args[0], primfunc_name_hint="sum"))
 
     def _exact(
         self, call: relax.Call, args: Sequence[relax.Expr], found: _Source | None
@@ -146,8 +170,8 @@ class _BytesAsRead(Rewriter):
         """The bytes that a depthwise convolution's input of int16 is made of, and their zero point."""
         call: OptionalExpr = self.calls.get(data)
         zero = 0
-        if op_name(call) == "relax.add" and is_constant(call.args[1]) and not shape_of(call.args[1]):
-            zero = -int(numpy_of(call.args[1]))
+        if op_name(call) in SIGNS and is_constant(call.args[1]) and not shape_of(call.args[1]):
+            zero = SIGNS[op_name(call)] * int(numpy_of(call.args[1]))
             call = self.calls.get(call.args[0])
         if (
             op_name(call) != "relax.astype"
@@ -158,7 +182,15 @@ class _BytesAsRead(Rewriter):
         return call.args[0], padding, {"zero": zero}
 
 
-def bytes_as_read(module: IRModule, tiles: ExactTiles | None = None, *, copies: bool = False) -> IRModule:
+def _as_bytes(weights: relax.Expr) -> relax.Expr:
+    """Constant weights as int8, if they fit."""
+    values = numpy_of(weights)
+    return constant(values.astype(np.int8)) if ((values >= -128) & (values <= 127)).all() else weights
+
+
+def bytes_as_read(
+    module: IRModule, tiles: ExactTiles | None = None, *, copies: bool = False, words: bool = False
+) -> IRModule:
     """Makes paddings by zero points a part of convolutions of bytes, and the subtraction of zero points one
     of depthwise convolutions. Takes note of the tiles by which Winograd's form of others is exact.
 
@@ -166,5 +198,6 @@ def bytes_as_read(module: IRModule, tiles: ExactTiles | None = None, *, copies: 
         module: convolutions channels last.
         tiles: that Winograd's form of integers has; None where convolutions may not have it.
         copies: small images are copied with their padding instead, where a window slides over them.
+        words: whether weights of depthwise convolutions of bytes are bytes too, and sums are of bytes.
     """
-    return _BytesAsRead(module, tiles, copies=copies).run()
+    return _BytesAsRead(module, tiles, copies=copies, words=words).run()

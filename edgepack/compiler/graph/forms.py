@@ -42,3 +42,8 @@ class Forms:
     shuffles: bool = False
     copies_padding: bool = False
     level: OptLevel = ALL
+
+    @property
+    def words(self) -> bool:
+        """Whether bytes are multiplied in words of general registers, by CPUs that are short of memory."""
+        return self.quads is not None and not self.quads.whole

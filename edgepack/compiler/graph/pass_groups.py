@@ -17,6 +17,7 @@ from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.byte_operands import byte_operands
 from edgepack.compiler.graph.byte_tables import look_ups_as_elementwise
 from edgepack.compiler.graph.bytes_as_read import bytes_as_read
+from edgepack.compiler.graph.bytes_between import bytes_between
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.group_norm import find_group_norms
@@ -140,8 +141,13 @@ def _narrow_operands(asked: Asked) -> list[ModulePass]:
     passes: list[ModulePass] = []
     if forms.fast_integers and (quads := forms.quads) is not None:
         passes.append(lambda module: byte_operands(module, quads))
-    as_read = partial(bytes_as_read, tiles=forms.exact_tiles, copies=forms.copies_padding)
+    as_read = partial(bytes_as_read, tiles=forms.exact_tiles, copies=forms.copies_padding, words=forms.words)
     return [*passes, int16_operands, as_read]
+
+
+def _isolated(asked: Asked) -> list[ModulePass]:
+    passes: list[ModulePass] = [bytes_between] if asked.forms.words else []
+    return [*passes, look_ups_as_elementwise, isolate_conversions, isolate_small_results, isolate_shared]
 
 
 _t = relax.transform
@@ -215,7 +221,7 @@ PASS_GROUPS = (
     PassGroup(
         "isolate",
         "look-ups become elementwise; conversions and what many read are kept apart from what is fused",
-        lambda _: [look_ups_as_elementwise, isolate_conversions, isolate_small_results, isolate_shared],
+        _isolated,
         level=FUSED,
     ),
     PassGroup(

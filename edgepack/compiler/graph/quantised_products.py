@@ -103,12 +103,14 @@ class QuantisedProducts:
     def _quads_of_convolution(self, call: relax.Call, left: Scaled, weights: Array) -> relax.Expr | None:
         """The sums of products of what stands for the integers; None where products of int16 are made."""
         groups, inner = int(call.attrs.groups), weights.shape[1]
-        if self.quads is None or dtype_of(left.expr) != self.quads.left or inner < 2:
+        if self.quads is None or dtype_of(left.expr) != self.quads.left:
             return None
-        extra = -inner % 4
+        if inner < 2 and self.quads.whole:
+            return None
+        extra = self.quads.padding(inner)
         padded = np.pad(weights, [(0, 0), (0, extra), *[(0, 0)] * (weights.ndim - 2)])
         reduction = np.moveaxis(padded, 1, -1).reshape(len(weights), -1).T
-        if (extra and groups > 1) or not self.quads.fits(reduction):
+        if not self.quads.takes(inner, groups, weights.ndim - 2) or not self.quads.fits(reduction):
             self.wide += 1
             return None
         data, emit = left.expr, self.rewriter.emit
@@ -177,7 +179,7 @@ class QuantisedProducts:
         weights, rank = numpy_of(right.expr), len(shape_of(left.expr))
         if weights.ndim != 2:
             return None
-        extra = -len(weights) % 4
+        extra = self.quads.padding(len(weights))
         padded = np.pad(weights, [(0, extra), (0, 0)])
         if not self.quads.fits(padded):
             self.wide += 1

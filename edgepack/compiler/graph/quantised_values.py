@@ -31,12 +31,26 @@ class ByteProducts:
         saturates: whether it adds the products of two neighbours in 16 bits, where they may saturate.
         least: the smallest weight; -127 where any two products of a sum may be added in 16 bits.
         rate: multiply-adds in the time of one of float32.
+        whole: whether kernels read quads as they lie in memory, so that a reduction must have whole ones;
+            otherwise they widen what a window reads to a patch of their own, of dense products alone.
     """
 
     left: str
     saturates: bool = False
     least: int = -128
     rate: float = 4.0
+    whole: bool = True
+
+    def padding(self, elements: int) -> int:
+        """Zeros behind so many neighbouring elements of a reduction."""
+        return -elements % 4 if self.whole else 0
+
+    def takes(self, inner: int, groups: int, rank: int) -> bool:
+        """Whether it computes convolutions of images of ``rank`` dimensions, with ``inner`` input channels of
+        each of so many groups."""
+        if not self.whole:
+            return groups == 1 and rank <= 2
+        return inner >= 2 and (groups == 1 or inner % 4 == 0)
 
     def fits(self, weights: Array) -> bool:
         """Whether products with these weights are exact.

@@ -196,7 +196,8 @@ QUADS = {
     "raspberrypi2": ("int8", False),
     "linux-armv6": None,
     "wasm32-wasi": None,
-    "cortex-m7": None,
+    "cortex-m7": ("int8", False),
+    "esp32-c3": None,
 }
 
 

@@ -101,10 +101,16 @@ def _number(value: int, dtype: str) -> Any:
     return tirx.const(value, dtype)
 
 
-def _high(a: Any, b: Any) -> Any:
-    """High word of the doubled product, rounded."""
+def _high(a: Any, b: Any, *, small: bool = False) -> Any:
+    """High word of the doubled product, rounded; ``small``: 2 a does not overflow, so that it is the rounded
+    high word of a product (SMMULR of ARM)."""
     from tvm import tirx
 
+    if small:
+        doubled = tirx.Cast("int64", a << _number(1, "int32")) * tirx.Cast("int64", b) + _number(
+            1 << 31, "int64"
+        )
+        return tirx.Cast("int32", doubled >> _number(32, "int64"))
     product = tirx.Cast("int64", a) * tirx.Cast("int64", b) + _number(1 << 30, "int64")
     return tirx.Cast("int32", product >> _number(31, "int64"))
 
@@ -168,6 +174,7 @@ def _multiply(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
     largest = int(attributes.get("largest", _LIMIT)) << int(left.max())
     near = largest + (1 << int(right.max()) >> 1) < _LIMIT
+    small = 2 * largest < _LIMIT
     each = [numbers for numbers in (multiplier, shift) if (numbers != numbers.flat[0]).any()]
 
     def element(value: Any, *given: Any) -> Any:
@@ -175,7 +182,7 @@ def _multiply(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]
         factor, by = (rest.pop(0) if any(n is one for one in each) else n for n in (multiplier, shift))
         if isinstance(factor, np.ndarray):
             factor = _number(int(factor.flat[0]), "int32")
-        return _scaled(value, factor, _Shifts(by, left, right), near=near)
+        return _scaled(value, factor, _Shifts(by, left, right), near=near, small=small)
 
     return _elementwise(builder, "multiply_fixed_point", element, x, *map(constant, each))
 
@@ -201,12 +208,12 @@ class _Shifts:
             self.left, self.right = tirx.max(shift, zero), tirx.max(zero - shift, zero)
 
 
-def _scaled(x: Any, multiplier: Any, shifts: _Shifts, *, near: bool) -> Any:
-    """Two roundings; ``near``: sums with half of the divisor do not overflow."""
+def _scaled(x: Any, multiplier: Any, shifts: _Shifts, *, near: bool, small: bool) -> Any:
+    """Two roundings; ``near``: sums with half of the divisor do not overflow, ``small``: nor does twice x."""
     from tvm import tirx
 
     one = _number(1, "int32")
-    product = _high(x << shifts.left if shifts.any_left else x, multiplier)
+    product = _high(x << shifts.left if shifts.any_left else x, multiplier, small=small)
     if not shifts.any_right:
         return product
     if not near:

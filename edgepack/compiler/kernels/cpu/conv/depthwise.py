@@ -9,6 +9,7 @@ from edgepack.compiler.kernels.contract import Implementation, Packing, RuleErro
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_steps
 from edgepack.compiler.kernels.cpu.conv.depthwise_int16 import depthwise_int16
+from edgepack.compiler.kernels.cpu.conv.depthwise_words import DepthwiseWords, in_words
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
@@ -20,6 +21,9 @@ from edgepack.compiler.kernels.rule import OTHER_DTYPE, PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Depthwise", "depthwise_conv2d"]
+
+#: Element types of images whose products are summed in int32.
+INTEGERS = frozenset({"int16", "int8", "uint8"})
 
 
 class Depthwise(SlidingWindow):
@@ -55,10 +59,11 @@ def depthwise_conv2d(
     if not conv.depthwise:
         raise RuleError("not depthwise")
     types = found.types
-    if types.left in {"int16", "int8", "uint8"} and (types.right, types.sums) == ("int16", "int32"):
+    if types.left in INTEGERS and types.right in {"int16", "int8"} and types.sums == "int32":
         if found.operand(1) not in constants:
-            raise RuleError("computed weights of int16")
-        return depthwise_int16(conv, found, target, given).build()
+            raise RuleError("computed weights of integers")
+        words = in_words(conv, found, target)
+        return (DepthwiseWords if words else depthwise_int16)(conv, found, target, given).build()
     if types.result not in MULTIPLIED:
         raise RuleError(f"{OTHER_DTYPE}{types}")
     kernel = Depthwise(conv, found, target, given)

@@ -156,7 +156,7 @@ class ImplicitGemm(KernelBuilder):
 
     def build(self) -> Implementation:
         self._tasks()
-        product = self.e.stage(self.conv.groups * self.blocking.column_blocks * self.blocking.row_blocks)
+        product = self.e.stage(self._task_count)
         before, temps = self._before()
         return Implementation(
             self.rule,
@@ -172,6 +172,10 @@ class ImplicitGemm(KernelBuilder):
             rate=self.rate,
             with_prefetch=self._with_prefetch,
         )
+
+    @property
+    def _task_count(self) -> int:
+        return self.conv.groups * self.blocking.column_blocks * self.blocking.row_blocks
 
     @property
     def rate(self) -> float:

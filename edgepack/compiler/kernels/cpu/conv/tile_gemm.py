@@ -20,10 +20,12 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm,
 from edgepack.compiler.kernels.cpu.conv.phase_lines import PhaseLines
 from edgepack.compiler.kernels.cpu.conv.tile_cost import matrix_cycles, vector_cycles
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
+from edgepack.compiler.kernels.cpu.conv.widened_patches import WidenedPatches
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix
 from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles, TileRegisters, TileSums
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.word_pairs import WordPairs
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -51,6 +53,8 @@ def implicit_product(
     Raises:
         ScheduleError: matrices are asked for, and there is no such kernel.
     """
+    if isinstance(vectors, WordPairs):
+        return WidenedPatches(rule, layout, conv, fused, vectors, given)
     tiles = _tiles(conv, vectors)
     if tiles is None and given.matrix:
         raise ScheduleError("matrices that no instruction multiplies")

@@ -136,7 +136,7 @@ class TileProduct:
 
     def add(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """Adds the products of a part of the reduction; ``origins`` are those of the tile's pixels."""
-        inside, inner = self._inside(origins), self.micro.begin(self.e, sums)
+        inside, inner = self.inside(origins), self.micro.begin(self.e, sums)
         if inside is None:
             self._whole_windows(inner, tile, origins)
         else:
@@ -147,12 +147,13 @@ class TileProduct:
             )
         self.micro.end(self.e, inner, sums)
 
-    def _address(self, origin: Origin, group: Any) -> Any:
+    def address(self, origin: Origin, group: Any) -> Any:
+        """Where in the image the pixel of a tap begins, or its part of a group."""
         c = self.conv
         pixel = (origin.image * c.height + origin.row) * c.width + origin.column
         return pixel * c.in_channels + group * c.group_in
 
-    def _inside(self, origins: list[Origin]) -> Any:
+    def inside(self, origins: list[Origin]) -> Any:
         """Whether no tap of the tile lies in the padding, or None if none ever does.
 
         A tile that spans two output rows counts as outside: it touches both borders unless the padding is
@@ -184,9 +185,9 @@ class TileProduct:
             self._pixels(sums, tile, origins)
             return
         e, c = self.e, self.conv
-        # Inside of a padded image a tile lies in one output row, see _inside: one pointer serves its pixels.
+        # Inside of a padded image a tile lies in one output row, see inside(): one pointer serves its pixels.
         group = tile.columns.group
-        bases = [e.let(self._address(origin, group)) for origin in origins[: 1 if c.padded else None]]
+        bases = [e.let(self.address(origin, group)) for origin in origins[: 1 if c.padded else None]]
         column, kw = c.dilation[1] * c.in_channels, c.kernel[1]
 
         def taps(part: Any, offset: Any, depth: int) -> None:
@@ -216,7 +217,7 @@ class TileProduct:
         """A pointwise convolution: pixels are neighbours in memory, and so are those of the next tile."""
         e, c, rows = self.e, self.conv, tile.rows
         depth = c.group_in // self.blocking.k_blocks
-        first = e.let(self._address(origins[0], tile.columns.group) + tile.k_block * depth)
+        first = e.let(self.address(origins[0], tile.columns.group) + tile.k_block * depth)
         pixels = e.rebased(self.operands.x, first, rows * c.in_channels)
         # Where products need registers too, two steps would not fit.
         unroll = 1 if self.target.few_registers and self.target.separate_multiply_add else 2 - depth % 2
@@ -260,14 +261,14 @@ class TileProduct:
         def tap(i: Any, j: Any) -> None:
             pointers, inside = [], []
             for origin in origins:
-                at = self._tap(origin, i, j)
+                at = self.tap(origin, i, j)
                 valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
                 if c.depth_window:
                     valid = tirx.all(valid, at.plane >= 0, at.plane < c.depth_window.size)
                 if skips:
                     valid = e.let(valid)
                     inside.append(valid)
-                place = e.let(self._address(at, tile.columns.group))
+                place = e.let(self.address(at, tile.columns.group))
                 pointers.append(e.either(valid, (self.operands.x, place), self.operands.padding, c.group_in))
             # With few registers for pointers, those of the rows leave none for prefetching.
             fetch = len(pointers) <= 8 or self.target.pointer_registers > 16
@@ -285,7 +286,7 @@ class TileProduct:
         else:
             e.loop(0, c.rows, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
 
-    def _tap(self, origin: Origin, i: Any, j: Any) -> Origin:
+    def tap(self, origin: Origin, i: Any, j: Any) -> Origin:
         """Tap ``j`` of row ``i`` of the window that begins at ``origin``."""
         e, c = self.e, self.conv
         image, plane = origin.image, origin.plane

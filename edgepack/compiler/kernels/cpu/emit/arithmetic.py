@@ -18,7 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import Affine
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
-from edgepack.compiler.kernels.cpu.emit.vector_high_product import high_product
+from edgepack.compiler.kernels.cpu.emit.vector_high_product import HIGH, high_product, rounded_high
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_look_up import looked_up
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -80,6 +80,7 @@ class Value:
         wide: the int32 value that this narrower one was, which its type holds.
         product: of which two int32 values, what is added, and the shift to the right, this int64 value is:
             ``(a * b + added) >> shift``.
+        half: the int32 value that this one is twice.
     """
 
     expr: Expr
@@ -99,6 +100,7 @@ class Value:
     narrow: Value | None = None
     wide: Value | None = None
     product: tuple[Value, Value, int, int] | None = None
+    half: Value | None = None
 
 
 #: Added to a float32 number of a magnitude of up to 2**22, whose nearest whole number, halves to the even
@@ -206,6 +208,8 @@ class Arithmetic:
             return _within(made, operation.name, values)
         if dtype == "int64":
             return replace(made, product=_product(operation.name, values))
+        if (operation.name, dtype) == ("shift_left", "int32") and values[1].number == 1:
+            return replace(made, half=values[0])
         if dtype != "float32":
             return made
         if operation.name == "mul" and any(v.whole for v in values):
@@ -298,7 +302,12 @@ class Arithmetic:
         """The lower 32 bits of a shifted product of two vectors of int32; None where LLVM does it as well."""
         assert x.product is not None
         a, b, added, shift = x.product
-        return high_product(self.e, self.expr(a, x.lanes), self.expr(b, x.lanes), added, shift, x.lanes)
+        operands = self.expr(a, x.lanes), self.expr(b, x.lanes)
+        if a.half is not None and shift == HIGH + 1 and not added % 2:
+            half = self.expr(a.half, x.lanes)
+            if (made := rounded_high(self.e, half, operands[1], added // 2, x.lanes)) is not None:
+                return made
+        return high_product(self.e, *operands, added, shift, x.lanes)
 
     def _whole(self, x: Value, dtype: str) -> Value | None:
         """The integer of a float32 value that was rounded: by one conversion, or of a bounded one by an

@@ -14,7 +14,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.tvm_target import has_feature
 
-__all__ = ["high_product"]
+__all__ = ["HIGH", "high_product", "rounded_high"]
 
 Expr = Any
 
@@ -34,8 +34,8 @@ def high_product(e: Emitter, a: Expr, b: Expr, added: int, shift: int, lanes: in
     """
     if e.target is None or lanes < 4 or not 1 <= shift <= 32:
         return None
-    if has_feature(e.target, "neon") and e.target.pointer_bytes == 8 and (added, shift) == (ROUNDED, HIGH):
-        return _in_parts(e, a, b, 4, lanes, _sqrdmulh)
+    if shift == HIGH and (made := rounded_high(e, a, b, added, lanes)) is not None:
+        return made
     width = max((n for n, feature in X86.items() if n <= lanes and has_feature(e.target, feature)), default=0)
     if not width or lanes % width:
         return None
@@ -44,6 +44,14 @@ def high_product(e: Emitter, a: Expr, b: Expr, added: int, shift: int, lanes: in
         return _of_halves(e, a, b, (added, shift), lanes)
 
     return _in_parts(e, a, b, width, lanes, product)
+
+
+def rounded_high(e: Emitter, a: Expr, b: Expr, added: int, lanes: int) -> Expr | None:
+    """``int32((int64(a) * int64(b) + added) >> HIGH)`` by one instruction; None where there is none."""
+    if e.target is None or lanes < 4 or added != ROUNDED:
+        return None
+    has = has_feature(e.target, "neon") and e.target.pointer_bytes == 8
+    return _in_parts(e, a, b, 4, lanes, _sqrdmulh) if has else None
 
 
 def _in_parts(e: Emitter, a: Expr, b: Expr, width: int, lanes: int, product: Any) -> Expr:
