@@ -31,7 +31,8 @@ from edgepack.compiler.graph.rewrite import (
 
 __all__ = ["bytes_as_read"]
 
-#: Operators that bytes less a zero point are written with, and the zero point's sign in them.
+#: Operators that bytes less a zero point are written with, and the zero point's sign in them. Of the second
+#: what computes the bytes writes int16, where memory is not short.
 SIGNS = {"relax.add": -1, "relax.subtract": 1}
 
 #: What a convolution reads instead, its padding, and the anchor's attributes of it.
@@ -170,7 +171,8 @@ class _BytesAsRead(Rewriter):
         """The bytes that a depthwise convolution's input of int16 is made of, and their zero point."""
         call: OptionalExpr = self.calls.get(data)
         zero = 0
-        if op_name(call) in SIGNS and is_constant(call.args[1]) and not shape_of(call.args[1]):
+        less = op_name(call) in (SIGNS if self.words else {"relax.add"})
+        if less and is_constant(call.args[1]) and not shape_of(call.args[1]):
             zero = SIGNS[op_name(call)] * int(numpy_of(call.args[1]))
             call = self.calls.get(call.args[0])
         if (
