@@ -1,0 +1,115 @@
+/* Counts the instructions of one run: SysTick under qemu's -icount, where an instruction takes 8 ns. A loop of a
+ * million instructions before says how many ticks these are. Compiled by mcu_instructions.py, with the header of
+ * the network, its sizes and the path of its input. SPDX-License-Identifier: Apache-2.0 */
+#include HEADER
+
+#include <stdint.h>
+
+#include "firmware.h"
+
+/* Armv7-M Architecture Reference Manual, B3.3: control, reload value, current value. */
+static volatile uint32_t *const systick = (volatile uint32_t *)0xE000E010u;
+
+enum { TOP = 0xFFFFFF, LOOPS = 500000 };
+
+__asm__(".pushsection .rodata.input,\"a\",%progbits\n.balign 64\n.global count_input\ncount_input:\n.incbin \"" INPUT
+        "\"\n.popsection\n");
+extern const int8_t count_input[];
+
+static int8_t input[INPUT_BYTES];
+static int8_t output[OUTPUT_BYTES];
+
+#if defined(NETWORK)
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+static unsigned char memory[JOIN(MACRO, _SESSION_BYTES)]
+    __attribute__((section(".bss.edgepack.session"), aligned(64)));
+static ep_model model;
+static ep_session *session;
+
+static int open_network(void) {
+    ep_options options = EP_OPTIONS_INIT;
+    options.memory = memory;
+    options.memory_bytes = sizeof memory;
+    ep_status status = JOIN(NETWORK, _open)(NULL, &model);
+    return status == EP_OK ? ep_session_create(&model, &options, &session) : status;
+}
+
+static int run_network(void) {
+    return JOIN(NETWORK, _run)(session, input, output);
+}
+#else
+static uint8_t arena[BKNN_NET_ARENA_SIZE + 1] __attribute__((aligned(64)));
+
+static int open_network(void) {
+    return 0;
+}
+
+static int run_network(void) {
+    bknn_net_infer(arena, input, output);
+    return 0;
+}
+#endif
+
+static uint32_t ticks(void) {
+    return TOP - systick[2];
+}
+
+static void start_ticks(void) {
+    systick[1] = TOP;
+    systick[2] = 0;
+    systick[0] = 5; /* enabled, by the processor's clock, no interrupt */
+    while (systick[2] == 0) {
+    }
+}
+
+static uint32_t ticks_of_a_million(void) {
+    uint32_t before = ticks();
+    uint32_t left = LOOPS;
+    __asm__ volatile("1: subs %0, #1\n bne 1b" : "+r"(left)::"cc");
+    return ticks() - before;
+}
+
+static void print_number(uint32_t value) {
+    char text[12];
+    char *at = text + sizeof text - 1;
+    *at = 0;
+    do {
+        *--at = (char)('0' + value % 10);
+        value /= 10;
+    } while (value != 0);
+    firmware_print(at);
+    firmware_print("\n");
+}
+
+static void print_output(void) {
+    char text[3] = {0, 0, 0};
+    for (uint32_t i = 0; i < OUTPUT_BYTES; i++) {
+        text[0] = "0123456789abcdef"[(uint8_t)output[i] >> 4];
+        text[1] = "0123456789abcdef"[(uint8_t)output[i] & 15];
+        firmware_print(text);
+    }
+    firmware_print("\n");
+}
+
+int main(void) {
+    for (uint32_t i = 0; i < INPUT_BYTES; i++) {
+        input[i] = count_input[i];
+    }
+    int status = open_network();
+    if (status == 0) {
+        status = run_network();
+    }
+    start_ticks();
+    uint32_t million = ticks_of_a_million();
+    uint32_t before = ticks();
+    if (status == 0) {
+        status = run_network();
+    }
+    uint32_t run = ticks() - before;
+    print_number(million);
+    print_number(run);
+    print_output();
+    return status;
+}
