@@ -123,7 +123,8 @@ def main() -> None:
     print(f"{sum(one > 1 for one in ratios)} of {len(ratios)} ahead, geometric mean {mean:.2f}")
     if options.write:
         header = ["network", "edgepack, us", "LiteRT, us", "times as long"]
-        text = table(header, rows) + f"\n\nOne thread, {time.strftime('%Y-%m-%d')}; geometric mean {mean:.2f}."
+        said = f"One thread, {time.strftime('%Y-%m-%d')}; geometric mean {mean:.2f}."
+        text = f"{table(header, rows)}\n\n{said}"
         replace_section(HEADING, text, "tflite_speed.py")
 
 

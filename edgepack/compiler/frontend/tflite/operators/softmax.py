@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, HIGH_MUL, ROUNDING_SHIFT
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.fixed_point import bounded, integer_range, quantize_multiplier
@@ -22,6 +24,9 @@ __all__ = ["CONVERTERS"]
 
 #: Bits before the point of scaled differences, and of sums of exponentials.
 _DIFFERENCE_BITS, _SUM_BITS = 5, 12
+
+#: Equal terms of a row from which on the interpreter's kernel ends its process: it would shift by 32 bits.
+_LIKE = 1 << 9
 
 
 def _softmax(emitter: Emitter, operator: Operator) -> None:
@@ -58,16 +63,28 @@ def _of_bytes(emitter: Emitter, x: str, data: Tensor, result: Tensor, beta: floa
         "Gather", emitter.const(table.astype(np.int32)), place, shape=shape, dtype=np.int32, axis=0
     )
     terms = emitter.op("Gather", emitter.const(parts), place, shape=shape, dtype=np.int32, axis=0)
-    total = emitter.op("ReduceSum", terms, axes, shape=rows, keepdims=1)
+    total = _total(emitter, terms, axes, rows)
     scale, above = _reciprocal(emitter, total, emitter.shape(x)[-1])
     product = emitter.op(HIGH_MUL, scale, exponentials, domain=DOMAIN)
     bits = np.iinfo(result.dtype).bits
     exponent = emitter.op("Add", above, emitter.scalar(31 - bits, above))
+    if emitter.shape(x)[-1] >= _LIKE:
+        exponent = emitter.op("Min", exponent, emitter.scalar(31, above))
     made = emitter.op(ROUNDING_SHIFT, product, exponent, domain=DOMAIN)
     low, high = integer_range(result.dtype)
     if low:
         made = emitter.op("Add", made, emitter.scalar(low, made))
     return bounded(emitter, made, low, high, result.dtype)
+
+
+def _total(emitter: Emitter, terms: str, axes: str, rows: Sequence[int]) -> str:
+    """The sums of rows, of which the largest is one of int32 where there are so many terms."""
+    import numpy as np
+
+    if emitter.shape(terms)[-1] < 1 << _SUM_BITS:
+        return emitter.op("ReduceSum", terms, axes, shape=rows, keepdims=1)
+    total = emitter.op("ReduceSum", emitter.cast(terms, np.int64), axes, shape=rows, keepdims=1)
+    return emitter.cast(emitter.op("Min", total, emitter.scalar(2**31 - 1, total)), np.int32)
 
 
 def _exponentials(data: Tensor, beta: float) -> list[int]:
@@ -92,7 +109,7 @@ def _reciprocal(emitter: Emitter, total: str, count: int) -> tuple[str, str]:
     import numpy as np
 
     one = 31 - _SUM_BITS
-    bits = [one + k for k in range(1, (count - 1).bit_length() + 1)]
+    bits = [one + k for k in range(1, min((count - 1).bit_length() + 1, _SUM_BITS))]
     above = emitter.const(np.zeros((), np.int32))
     for bit in bits:
         more = emitter.op("GreaterOrEqual", total, emitter.scalar(1 << bit, total), dtype=bool)
