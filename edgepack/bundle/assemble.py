@@ -118,7 +118,8 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
     root = recipe.bundle
     params = root / recipe.layout.params
     params.parent.mkdir(parents=True)
-    params_id = write_params(variants[-1].plan, blob, params)
+    listed = not recipe.device.bare_metal
+    params_id = write_params(variants[-1].plan, blob, params, listed=listed)
     texts = render_model(
         variants,
         params_id=params_id,
@@ -128,6 +129,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
             threads=recipe.device.threads,
             heterogeneous=recipe.device.heterogeneous,
             keep_denormals=recipe.options.strict_math,
+            params_listed=listed,
         ),
         trusted=TrustedKey(recipe.params_key, layout) if recipe.params_key else None,
     )

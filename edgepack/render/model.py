@@ -12,6 +12,7 @@ from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
 from edgepack.render.names import c_string
+from edgepack.render.params_file import params_file_bytes
 from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
@@ -59,12 +60,14 @@ class Execution:
         heterogeneous: the cores differ in speed: a thread's tasks are claimed in several pieces.
         keep_denormals: kernels compute with denormal numbers as the caller's mode says, instead of with zeros
             in their place.
+        params_listed: see :func:`edgepack.render.params_file.write_params`.
     """
 
     cpu_arch: str
     threads: int = 1
     heterogeneous: bool = False
     keep_denormals: bool = False
+    params_listed: bool = True
 
 
 def render_model(
@@ -96,6 +99,7 @@ def render_model(
     values = (
         model_values(plan, params_mode == "embed")
         | {
+            "image_bytes": params_file_bytes(plan, listed=execution.params_listed),
             "variants": [_variant(v, i, len(variants), execution.cpu_arch) for i, v in enumerate(variants)],
             "largest": largest,
             "arena_bytes": largest["arena_bytes"],

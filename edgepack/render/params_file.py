@@ -63,13 +63,14 @@ class ParamsFile:
     version: int = 0
 
 
-def write_params(plan: Plan, data: Path, output: Path) -> bytes:
+def write_params(plan: Plan, data: Path, output: Path, *, listed: bool = True) -> bytes:
     """Write the params file of ``plan``: header, table of its constants, and their data.
 
     Args:
         plan: says where each constant lies in the data.
         data: a file with the bytes of all constants, each at its offset: the worker's ``params.bin``.
         output: the file to write.
+        listed: whether it has the table, and its data begin with a page; firmware has no room for either.
 
     Returns:
         The params id, 32 bytes: SHA-256 of the data.
@@ -89,18 +90,19 @@ def write_params(plan: Plan, data: Path, output: Path) -> bytes:
     for chunk in _chunks(data):
         digest.update(chunk)
     params_id = digest.digest()
-    header = _header(plan, params_id)
+    header = _header(plan, params_id, listed=listed)
     with output.open("wb") as out:
         out.write(header)
-        out.write(bytes(_data_offset(len(header)) - len(header)))
+        out.write(bytes(_data_offset(len(header), listed=listed) - len(header)))
         for chunk in _chunks(data):
             out.write(chunk)
     return params_id
 
 
-def params_file_bytes(plan: Plan) -> int:
+def params_file_bytes(plan: Plan, *, listed: bool = True) -> int:
     """Size in bytes of the file that :func:`write_params` writes."""
-    return _data_offset(len(_header(plan, bytes(32)))) + plan.params_bytes
+    header = len(_header(plan, bytes(32), listed=listed))
+    return _data_offset(header, listed=listed) + plan.params_bytes
 
 
 def signed_message(layout: bytes, params_id: bytes, version: int = 0) -> bytes:
@@ -170,12 +172,13 @@ def read_params(path: Path) -> ParamsFile:
     return ParamsFile(params_id, data_offset, data_bytes, tuple(_entries(header, count)), release)
 
 
-def _header(plan: Plan, params_id: bytes) -> bytes:
+def _header(plan: Plan, params_id: bytes, *, listed: bool) -> bytes:
     """The fixed header, the table and the pool of shapes and names, without the padding before the data."""
     pool = bytearray()
     table = bytearray()
-    pool_offset = HEADER.size + len(plan.constants) * ENTRY.size
-    for c in plan.constants:
+    constants = plan.constants if listed else ()
+    pool_offset = HEADER.size + len(constants) * ENTRY.size
+    for c in constants:
         shape_offset = pool_offset + len(pool)
         pool += struct.pack(f"<{len(c.shape)}q", *c.shape)
         name = c.name.encode()
@@ -192,7 +195,7 @@ def _header(plan: Plan, params_id: bytes) -> bytes:
             bytes.fromhex(c.sha256),
         )
     header_bytes = pool_offset + len(pool)
-    data_offset = _data_offset(header_bytes)
+    data_offset = _data_offset(header_bytes, listed=listed)
     file_bytes = data_offset + plan.params_bytes
 
     def fixed(digest: bytes) -> bytes:
@@ -203,7 +206,7 @@ def _header(plan: Plan, params_id: bytes) -> bytes:
             file_bytes,
             data_offset,
             plan.params_bytes,
-            len(plan.constants),
+            len(constants),
             ENTRY.size,
             params_id,
             digest,
@@ -231,9 +234,10 @@ def _entries(header: bytes, count: int) -> Iterator[Constant]:
         )
 
 
-def _data_offset(header_bytes: int) -> int:
+def _data_offset(header_bytes: int, *, listed: bool = True) -> int:
     """Where the tensors' data starts in a file whose header and table have this many bytes."""
-    return -(-header_bytes // PAGE) * PAGE
+    step = PAGE if listed else ALIGNMENT
+    return -(-header_bytes // step) * step
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -31,6 +31,17 @@ def test_header_reads_back(written: Path) -> None:
     assert written.read_bytes()[read.data_offset :] == blob(1)
 
 
+def test_firmwares_params_have_neither_a_table_nor_a_page_before_their_data(tmp_path: Path) -> None:
+    plan = mini_plan()
+    (tmp_path / "blob").write_bytes(blob(1))
+    write_params(plan, tmp_path / "blob", tmp_path / "params", listed=False)
+    read = read_params(tmp_path / "params")
+    assert (read.data_offset, read.constants) == (128, ())
+    assert (
+        (tmp_path / "params").stat().st_size == params_file_bytes(plan, listed=False) == 128 + read.data_bytes
+    )
+
+
 def test_same_plan_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(blob(1))
     write_params(mini_plan(), tmp_path / "blob", tmp_path / "again")

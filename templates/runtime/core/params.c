@@ -1,5 +1,6 @@
-/* The params file: a header, a table of its tensors, and, at a multiple of 4096, the tensors' data. All
- * numbers are little-endian. edgepack/render/params_file.py writes it; docs/reference/bundle.md describes it.
+/* The params file: a header, a table of its tensors, and, at a multiple of 4096, the tensors' data; firmware's
+ * has no table, and its data are at a multiple of 64. All numbers are little-endian.
+ * edgepack/render/params_file.py writes it; docs/reference/bundle.md describes it.
  *
  *   offset  bytes
  *        0      8  magic "EPPARAMS"
@@ -24,7 +25,6 @@ enum {
     EP_PARAMS_VERSION = 1,
     EP_PARAMS_HEADER = 128,
     EP_PARAMS_ENTRY = 72,
-    EP_PARAMS_PAGE = 4096,
     EP_PARAMS_ID = 48,
     EP_PARAMS_DIGEST = 80,
     EP_PARAMS_SIGNATURE = 112,
@@ -66,7 +66,7 @@ static ep_status ep_params_read(const unsigned char *image, size_t nbytes, ep_pa
     header->data_bytes = ep_read_u64(image + 32);
     header->count = ep_read_u32(image + 40);
     if (header->header_bytes < EP_PARAMS_HEADER || header->header_bytes > header->data_offset ||
-        header->data_offset % EP_PARAMS_PAGE != 0 || header->data_bytes > UINT64_MAX - header->data_offset ||
+        header->data_offset % EP_ALIGNMENT != 0 || header->data_bytes > UINT64_MAX - header->data_offset ||
         header->file_bytes != header->data_offset + header->data_bytes ||
         ep_read_u32(image + 44) != EP_PARAMS_ENTRY ||
         header->count > (header->header_bytes - EP_PARAMS_HEADER) / EP_PARAMS_ENTRY) {
