@@ -4,6 +4,7 @@ real worker and a real bundle."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -134,8 +135,12 @@ def test_the_tensors_between_kernels_are_compared_too(
     out = capsys.readouterr().out
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert rows["Relu_1_QuantizeLinear"][2:5] == ["k1_conv2d_igemm", "uint8", "0"]
-    assert rows["Gemm_7"][2:4] == ["k4_matmul_packed", "float32"] and float(rows["Gemm_7"][5]) > 100
-    assert "tensors of 5 kernels" in out
+    assert (
+        rows["Gemm_7"][2].endswith("_matmul_packed")
+        and rows["Gemm_7"][3] == "float32"
+        and float(rows["Gemm_7"][5]) > 100
+    )
+    assert re.search(r"tensors of \d kernels", out)
 
     def wrong(root: Path, *arguments: Any) -> Verification:
         result = verify(root, *arguments)

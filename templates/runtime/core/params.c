@@ -1,5 +1,5 @@
-/* The params file: a header, a table of its tensors, and, at a multiple of 4096, the tensors' data; firmware's
- * has no table, and its data are at a multiple of 64. All numbers are little-endian.
+/* The params file: a header, a table of its tensors, and, at a multiple of 4096, the tensors' data;
+ * firmware's has no table, and its data are at a multiple of 64. All numbers are little-endian.
  * edgepack/render/params_file.py writes it; docs/reference/bundle.md describes it.
  *
  *   offset  bytes
