@@ -40,11 +40,11 @@ def files(folder: Path | None, wheels: Path) -> list[tuple[str, Path]]:
     return found + [(model.name, model_file(model, wheels)) for model in read_table(TABLE)]
 
 
-def edgepack_call(path: Path) -> tuple[Callable[[], object], Session, list[np.ndarray]]:
+def edgepack_call(name: str, path: Path) -> tuple[Callable[[], object], Session, list[np.ndarray]]:
     """A run of the packed network, and what must be kept meanwhile."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        bundle = edgepack.pack(path, "host", Path("build") / "tflite" / path.stem, force=True, timeout=0)
+        bundle = edgepack.pack(path, "host", Path("build") / "tflite" / name, force=True, timeout=0)
     session = edgepack.load(bundle, threads=1)
     random = np.random.default_rng(1)
     arrays = []
@@ -91,7 +91,7 @@ def measured(calls: list[Callable[[], object]]) -> list[float]:
 def row(name: str, path: Path) -> list[str] | None:
     """A line of the table; None where one of the two cannot run the network."""
     try:
-        call, session, kept = edgepack_call(path)
+        call, session, kept = edgepack_call(name, path)
         other = litert_call(path)
         with session:
             ours, theirs = measured([call, other])
