@@ -33,7 +33,8 @@ DOMAIN = "edgepack"
 
 #: round(a * b / 2**31), halves towards infinity; a and b int32, not both -2**31.
 HIGH_MUL = "SaturatingRoundingDoublingHighMul"
-#: round(x / 2**exponent), halves away from zero; x and exponent int32. The attribute ``largest`` bounds x.
+#: round(x / 2**exponent), halves away from zero; x and exponent int32, the exponent from 0 to 31. The attribute
+#: ``largest`` bounds x.
 ROUNDING_SHIFT = "RoundingDivideByPOT"
 #: round(x / divisor), halves away from zero; x and divisor int32, the divisor positive.
 ROUNDING_DIVIDE = "RoundingDivide"
@@ -116,13 +117,21 @@ def _high(a: Any, b: Any, *, small: bool = False) -> Any:
 
 
 def _shifted(x: Any, exponent: Any) -> Any:
-    """By the remainder, which overflows for no number."""
+    """By the remainder, which overflows for no number and no exponent up to 31."""
     from tvm import tirx
 
     one, zero = _number(1, "int32"), _number(0, "int32")
-    mask = (one << exponent) - one
+    mask = ~(_number(-1, "int32") << exponent)
     half = (mask >> one) + tirx.Cast("int32", x < zero)
     return (x >> exponent) + tirx.Cast("int32", (x & mask) > half)
+
+
+def _half(exponent: Any) -> Any:
+    """Half of 2**exponent, 0 for an exponent of 0; unsigned, for 2**31 does not fit into int32."""
+    from tvm import tirx
+
+    one = _number(1, "uint32")
+    return tirx.Cast("int32", (one << tirx.Cast("uint32", exponent)) >> one)
 
 
 def _high_mul(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
@@ -145,12 +154,14 @@ def _rounding_shift(builder: Any, inputs: Sequence[Any], attributes: Mapping[str
 
 def _shifted_near(x: Any, exponent: Any) -> Any:
     """Where the sum of x and half of the divisor does not overflow."""
-    half = (_number(1, "int32") << exponent) >> _number(1, "int32")
-    return (x + half + (x >> _number(31, "int32"))) >> exponent
+    return (x + _half(exponent) + (x >> _number(31, "int32"))) >> exponent
 
 
 def _rounding_divide(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
+    """A divisor that all elements share is a number of the expression: a product and a shift for LLVM."""
     from tvm import tirx
+
+    from edgepack.compiler.graph.rewrite import is_constant, numpy_of
 
     del attributes, opset
 
@@ -160,7 +171,11 @@ def _rounding_divide(builder: Any, inputs: Sequence[Any], attributes: Mapping[st
             x + tirx.Select(x > _number(0, "int32"), half, _number(0, "int32") - half), divisor
         )
 
-    return _elementwise(builder, "rounding_divide", element, *inputs)
+    x, divisor = inputs
+    if is_constant(divisor) and numpy_of(divisor).size == 1:
+        shared = _number(int(numpy_of(divisor).reshape(())), "int32")
+        return _elementwise(builder, "rounding_divide", lambda value: element(value, shared), x)
+    return _elementwise(builder, "rounding_divide", element, x, divisor)
 
 
 def _multiply(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
@@ -212,17 +227,15 @@ def _scaled(x: Any, multiplier: Any, shifts: _Shifts, *, near: bool, small: bool
     """Two roundings; ``near``: sums with half of the divisor do not overflow, ``small``: nor does twice x."""
     from tvm import tirx
 
-    one = _number(1, "int32")
     product = _high(x << shifts.left if shifts.any_left else x, multiplier, small=small)
     if not shifts.any_right:
         return product
     if not near:
         return _shifted(product, shifts.right)
     sign = product >> _number(31, "int32")
-    half = (one << shifts.right) >> one
     if not shifts.all_right:
         sign = tirx.Select(shifts.right > _number(0, "int32"), sign, _number(0, "int32"))
-    return (product + half + sign) >> shifts.right
+    return (product + _half(shifts.right) + sign) >> shifts.right
 
 
 def _multiply_once(rounded: Callable[..., Any]) -> Callable[..., Any]:
