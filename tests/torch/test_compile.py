@@ -21,7 +21,7 @@ PLACE = ROOT / "build" / "torch"
 
 
 def found_by(*arguments: str, seed: str = "") -> dict[str, Any]:
-    """What ``tests/support/torch_compile.py`` prints."""
+    """What ``tests/support/torch_compile/`` prints."""
     path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
     environment["EDGEPACK_TEST_SEED"] = seed or str(SEED)

@@ -223,13 +223,14 @@ def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:
     with them."""
 
     def entry(label: str, tensor: RecordedTensor) -> dict[str, Any]:
-        nbytes = (root / tensor.file).stat().st_size
+        nbytes, itemsize = (root / tensor.file).stat().st_size, DTYPE_BYTES[tensor.dtype]
         return {
             "label": label,
             "file": tensor.file,
             "sha256": sha256_file(root / tensor.file),
             "nbytes": nbytes,
-            "room": nbytes + 2 * DTYPE_BYTES[tensor.dtype],
+            "itemsize": itemsize,
+            "room": nbytes + 2 * itemsize,
             "atol": repr(tensor.atol),
             "rtol": repr(tensor.rtol),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal, TypeAlias
 
@@ -129,7 +129,15 @@ class _Reader:
                 self.values[binding.var] = self._binding(binding)
         result = self._value(function.body.body)
         self.program.outputs = result if isinstance(result, list) else [result]
+        self._mark_callers_memory()
         return self.program
+
+    def _mark_callers_memory(self) -> None:
+        """Sets :attr:`FusedGroup.callers_params` of all groups."""
+        outputs = {id(value) for value in self.program.outputs}
+        for call in self.program.calls:
+            found = [i for i, v in enumerate(call.arguments) if v.kind == "input" or id(v) in outputs]
+            call.fused = replace(call.fused, callers_params=frozenset(found))
 
     def _binding(self, binding: relax.Binding) -> Values:
         expr = binding.value

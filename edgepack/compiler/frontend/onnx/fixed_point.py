@@ -33,8 +33,8 @@ DOMAIN = "edgepack"
 
 #: round(a * b / 2**31), halves towards infinity; a and b int32, not both -2**31.
 HIGH_MUL = "SaturatingRoundingDoublingHighMul"
-#: round(x / 2**exponent), halves away from zero; x and exponent int32, the exponent from 0 to 31. The attribute
-#: ``largest`` bounds x.
+#: round(x / 2**exponent), halves away from zero; x and exponent int32, the exponent from 0 to 31. The
+#: attribute ``largest`` bounds x.
 ROUNDING_SHIFT = "RoundingDivideByPOT"
 #: round(x / divisor), halves away from zero; x and divisor int32, the divisor positive.
 ROUNDING_DIVIDE = "RoundingDivide"

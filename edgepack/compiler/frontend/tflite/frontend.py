@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
+from edgepack.compiler.frontend.named_errors import errors_name
 from edgepack.compiler.frontend.tflite.convert import Converted, convert, unconverted
 from edgepack.compiler.frontend.tflite.model_file import IDENTIFIER, read_model
 from edgepack.compiler.frontend.tflite.reference import check_interpreter, record_interpreter
 from edgepack.compiler.frontend.tflite.resized import resized
-from edgepack.errors import ConfigError, EdgepackError
+from edgepack.errors import ConfigError
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary, TensorSummary
 
@@ -107,7 +107,7 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
         ConfigError: ``options`` do not fit.
     """
     prepared = _prepared(model, options, folder)
-    with _named(model, prepared.file):
+    with errors_name(model, prepared.file):
         notes = onnx_frontend.prepare(prepared.file, prepared.options, folder)
     _keep_own_tensors(folder / "signature.json", prepared.converted)
     return (*notes, *_hybrid(prepared.converted), *_states(prepared.converted))
@@ -123,7 +123,7 @@ def record(
         ModelError: the interpreter refuses the model, or computes something else than the converted one.
     """
     prepared = _prepared(model, options, folder)
-    with _named(model, prepared.file):
+    with errors_name(model, prepared.file):
         if prepared.converted.is_exact and not options.expected:
             return record_interpreter(model, prepared.converted, prepared.options, folder, seed, inputs)
         warned = onnx_frontend.record(prepared.file, prepared.options, folder, seed=seed, inputs=inputs)
@@ -190,14 +190,3 @@ def _states(converted: Converted) -> Iterator[str]:
             f"State: the model keeps a variable between runs, so that a run takes it as input {state.name!r} "
             f"and returns it as output {state.returned_as!r}; give the next run what this one returned."
         )
-
-
-@contextmanager
-def _named(model: Path, made: Path) -> Iterator[None]:
-    """Errors name the model's file, not the ONNX file that was made of it."""
-    try:
-        yield
-    except EdgepackError as error:
-        for name in ("message", "hint", "detail"):
-            setattr(error, name, getattr(error, name).replace(str(made), str(model)))
-        raise

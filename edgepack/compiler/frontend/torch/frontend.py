@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
+from edgepack.compiler.frontend.named_errors import errors_name
 from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.compiler.frontend.torch.archive import load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.named import named
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
-from edgepack.errors import EdgepackError, ModelError
+from edgepack.errors import ModelError
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.nested import NESTED
@@ -61,7 +61,7 @@ def model_files(model: Path) -> tuple[Path, ...]:
 
 def summarise(model: Path) -> ModelSummary:
     """What is in a program, as the ONNX model that it becomes. Raises ModelError if it cannot be read."""
-    with tempfile.TemporaryDirectory() as folder, _named(model, Path(folder)):
+    with tempfile.TemporaryDirectory() as folder, errors_name(model, Path(folder)):
         return onnx_frontend.summarise(_exported(model, Path(folder), ((), ())).path)
 
 
@@ -74,7 +74,7 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
     """
     exported = _exported(model, folder / _EXPORTED, _given(options))
     bound, notes = _bound(exported, options)
-    with _named(model, exported.path):
+    with errors_name(model, exported.path):
         notes += onnx_frontend.prepare(exported.path, bound, folder)
     if exported.nested is not None and not (options.inputs or options.outputs):
         (folder / NESTED).write_text(json.dumps(exported.nested), encoding="utf-8")
@@ -94,7 +94,7 @@ def record(
     exported = _exported(model, folder / _EXPORTED, _given(options))
     options, _ = _bound(exported, options)
     given = {**_examples(exported, folder), **inputs}
-    with _named(model, exported.path):
+    with errors_name(model, exported.path):
         warned = onnx_frontend.record(exported.path, options, folder, seed=seed, inputs=given)
     if not (options.inputs or options.outputs or options.const or options.expected or options.batch):
         record_eager(exported, folder / RECORDED, str(model))
@@ -104,7 +104,7 @@ def record(
 def quantise(model: Path, options: ImportOptions, folder: Path, *more: Any) -> QuantisationFigures:
     """As :func:`edgepack.compiler.frontend.onnx.quantise`, of the program's ONNX model."""
     exported = _exported(model, folder / _EXPORTED, _given(options))
-    with _named(model, exported.path):
+    with errors_name(model, exported.path):
         return onnx_frontend.quantise(exported.path, _bound(exported, options)[0], folder, *more)
 
 
@@ -216,14 +216,3 @@ def _states(exported: Exported) -> Iterator[str]:
             f"State: the module writes to its buffer, so that a run takes it as input {given!r} and "
             f"returns it as output {returned!r}; give the next run what this one returned."
         )
-
-
-@contextmanager
-def _named(model: Path, made: Path) -> Iterator[None]:
-    """Errors name the program's file, not the ONNX file that was made of it."""
-    try:
-        yield
-    except EdgepackError as error:
-        for name in ("message", "hint", "detail"):
-            setattr(error, name, getattr(error, name).replace(str(made), str(model)))
-        raise

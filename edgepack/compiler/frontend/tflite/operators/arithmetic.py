@@ -97,8 +97,8 @@ def _operand(tensor: Tensor, sign: int) -> SumOperand:
 def _affine(emitter: Emitter, operator: Operator, form: Affine, zero: int, limits: tuple[int, int]) -> str:
     """round((a x + b y + c) / 2**shift), which is the same for all bytes.
 
-    Zero points are part of c. Factors times the largest centred bytes, 128 at least, make at most 2**30, so that
-    sums of bytes as they are, 255 at most, stay below 2**31.
+    Zero points are part of c. Factors times the largest centred bytes, 128 at least, make at most 2**30, so
+    that sums of bytes as they are, 255 at most, stay below 2**31.
     """
     import numpy as np
 

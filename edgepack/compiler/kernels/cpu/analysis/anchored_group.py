@@ -43,6 +43,7 @@ class AnchoredGroup:
             lie in memory; by the others, micro-kernels pack or round them first.
         row_stride: elements from one row of the output to the next; more than the last dimension has where
             the output is part of a wider tensor.
+        callers_params: those of ``params`` that lie in the caller's memory, see :class:`FusedGroup`.
         as_2d: how the tensors of a convolution or pooling are images; None for other operators.
     """
 
@@ -52,6 +53,7 @@ class AnchoredGroup:
     epilogue: Epilogue
     products: tuple[ProductTypes, ...]
     row_stride: int
+    callers_params: frozenset[int] = frozenset()
     as_2d: As2d | None = None
 
     @property
@@ -106,6 +108,16 @@ class AnchoredGroup:
             raise RuleError(f"operand {operand} is computed inside the group")
         return param
 
+    def declare_operand(self, e: Emitter, operand: int, elements: int, unit: str) -> Buffer:
+        """Declares the anchor's operand, of which a micro-kernel reads ``elements`` of type ``unit``.
+
+        A unit of several elements is one aligned word of the arena's memory, and no more than so many
+        elements of the caller's. RuleError if the operand is no parameter.
+        """
+        param = self.operand(operand)
+        stored = str(self.params[param].dtype) if param in self.callers_params else ""
+        return e.param(param, elements, unit, stored)
+
     def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
         return {p: declare_param(e, p, self.params[p]) for p in self.epilogue.params}
@@ -144,6 +156,7 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         epilogue,
         _products(fused, str(epilogue.anchor.dtype), str(result.dtype)),
         row_stride,
+        fused.callers_params,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         as_2d = As2d.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))

@@ -55,7 +55,7 @@ class GroupedUnits(WindowWalk):
         #: Blocks of groups: a step is one of them.
         self.steps = -(-conv.groups // layout.groups)
         self.sums = layout.vectors * layout.lanes
-        self.x = self.e.param(fused.operand(0), conv.input_elements, micro.left_unit)
+        self.x = fused.declare_operand(self.e, 0, conv.input_elements, micro.left_unit)
         self.w = self.e.packed(0, self.steps * conv.depth * self.sums, micro.right_unit)
         #: Sums of rows of the window that read the padding, where that is not 0.
         self.outside = None

@@ -133,7 +133,7 @@ class ImplicitGemm(KernelBuilder):
     def _declare_image(self, unit: str) -> Any:
         if self.rounds_input:
             return self.e.temp(0, self.conv.input_elements, unit)
-        return self.e.param(self.fused.operand(0), self.conv.input_elements, unit)
+        return self.fused.declare_operand(self.e, 0, self.conv.input_elements, unit)
 
     def parameters(self) -> dict[str, Any]:
         return self.micro.parameters()

@@ -55,7 +55,7 @@ class OneChannel:
     def build(self) -> Implementation:
         e, c, lanes = self.micro.emitter(), self.conv, self.micro.lanes
         depth = max(c.in_channels, lanes)
-        x = e.param(self.fused.operand(0), c.input_elements, self.micro.left_unit)
+        x = self.fused.declare_operand(e, 0, c.input_elements, self.micro.left_unit)
         w = e.packed(0, depth, self.micro.right_unit)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements, self.micro.types.result)

@@ -221,7 +221,7 @@ class Winograd(KernelBuilder):
         elements = self.tiling.image.input_elements
         if self.phases:
             return e.temp(0, elements)
-        return e.param(self.fused.operand(0), elements, self.image_type)
+        return self.fused.declare_operand(e, 0, elements, self.image_type)
 
     def _transformed_input(self, e: Emitter) -> Any:
         return e.temp(1 if self.phases else 0, self.tiling.conv.groups * self._group_elements)

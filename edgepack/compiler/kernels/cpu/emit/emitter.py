@@ -9,7 +9,7 @@ Index arithmetic is int32; a tensor of 2**31 elements or more is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,6 +73,7 @@ class Emitter:
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
         self._costs: dict[str, int] = {}
+        self._narrow: dict[Buffer, Buffer] = {}
 
     # Names and statements ------------------------------------------------------------------------------
 
@@ -96,24 +97,28 @@ class Emitter:
 
     # Operands ------------------------------------------------------------------------------------------
 
-    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "") -> Buffer:
+    def operand(
+        self, kind: OperandKind, number: int, elements: int, dtype: str = "", stored: str = ""
+    ) -> Buffer:
         """Declares the kernel's next pointer parameter; returns it as a flat buffer of ``elements``.
 
-        Loads and stores assume the dtype's natural alignment only.
+        Loads and stores assume the natural alignment only, that of an element of ``stored``.
 
         Args:
             kind, number: as in :class:`Operand`.
             dtype: that of the kernel unless given.
+            stored: a narrower dtype, several elements of which are loaded as one of ``dtype``; nothing is
+                stored then. Unless given, it is ``dtype``.
 
         Raises:
             RuleError: for a tensor that int32 indices cannot address.
         """
         self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
-        return self._pointer(elements, dtype or self.dtype)
+        return self._pointer(elements, dtype or self.dtype, stored)
 
-    def param(self, number: int, elements: int, dtype: str = "") -> Buffer:
+    def param(self, number: int, elements: int, dtype: str = "", stored: str = "") -> Buffer:
         """Declares a parameter of the fused function."""
-        return self.operand("param", number, elements, dtype)
+        return self.operand("param", number, elements, dtype, stored)
 
     def output(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a result of the fused function."""
@@ -151,7 +156,7 @@ class Emitter:
 
     # Memory --------------------------------------------------------------------------------------------
 
-    def _pointer(self, elements: int, dtype: str) -> Buffer:
+    def _pointer(self, elements: int, dtype: str, stored: str) -> Buffer:
         """A pointer parameter to a flat array."""
         if elements >= 2**31:
             raise RuleError(f"a tensor of {elements} elements does not fit int32 indices")
@@ -159,7 +164,16 @@ class Emitter:
         var = Var(self.name("p"), buffer_data_pointer_type(buffer))
         self.params.append(var)
         self.add(DeclBuffer(buffer, data=var))
+        if stored and DTYPE_BYTES[stored] < DTYPE_BYTES[dtype]:
+            self._declare_narrow(buffer, var, stored)
         return buffer
+
+    def _declare_narrow(self, buffer: Buffer, var: Var, stored: str) -> None:
+        """Makes loads from a buffer loads of the elements that are stored there."""
+        count = DTYPE_BYTES[str(buffer.dtype)] // DTYPE_BYTES[stored]
+        narrow = tirx.decl_buffer((int(buffer.shape[0]) * count,), stored, self.name("b"))
+        self.add(DeclBuffer(narrow, data=var))
+        self._narrow[buffer] = narrow
 
     def rebased(self, buffer: Any, at: Index, elements: int, name: str = "") -> Buffer:
         """The same memory from element ``at`` on, as a buffer of its own.
@@ -169,7 +183,7 @@ class Emitter:
         Args:
             name: what the buffer is called in the TIR.
         """
-        return self._view(str(buffer.dtype), elements, name, lambda _: self._place(buffer, at))
+        return self._view((buffer,), elements, name, lambda _: self._place(buffer, at))
 
     def either(self, condition: Expr, a: tuple[Any, Index], b: tuple[Any, Index], elements: int) -> Buffer:
         """The memory of ``a`` (buffer, first element) if the condition holds, else that of ``b``."""
@@ -178,19 +192,21 @@ class Emitter:
             places = [self._place(buffer, at) for buffer, at in (a, b)]
             return Call("prim.if_then_else", [condition, *places], ret_ty=var.ty)
 
-        return self._view(str(a[0].dtype), elements, "row", chosen)
+        return self._view((a[0], b[0]), elements, "row", chosen)
 
     def _place(self, buffer: Any, at: Index) -> Expr:
         """The address of an element, whose position is computed once."""
         at = at if isinstance(at, int | Var) else self.let(at)
-        return tirx.address_of(self.load(buffer, at))
+        return self.address(buffer, at)
 
-    def _view(self, dtype: str, elements: int, name: str, address: Callable[[Var], Expr]) -> Buffer:
-        """A flat buffer at the address that is given for its pointer."""
-        view = tirx.decl_buffer((max(elements, 1),), dtype, self.name(name or "view"))
+    def _view(self, of: Sequence[Buffer], elements: int, name: str, address: Callable[[Var], Expr]) -> Buffer:
+        """A flat buffer of elements of one of some buffers, at the address that is given for its pointer."""
+        view = tirx.decl_buffer((max(elements, 1),), str(of[0].dtype), self.name(name or "view"))
         var = Var(self.name(f"{name}_p" if name else "p"), buffer_data_pointer_type(view))
         self.add(Bind(var, address(var)))
         self.add(DeclBuffer(view, data=var))
+        for narrow in [self._narrow[buffer] for buffer in of if buffer in self._narrow][:1]:
+            self._declare_narrow(view, var, str(narrow.dtype))
         return view
 
     def local(self, elements: int, dtype: str = "") -> Buffer:
@@ -204,7 +220,16 @@ class Emitter:
     def vload(self, buffer: Any, at: Index, lanes: int | None = None) -> Expr:
         """``lanes`` neighbouring elements from ``at`` on, a vector's by default; for one lane a scalar."""
         lanes = self.lanes if lanes is None else lanes
+        if buffer in self._narrow:
+            return self._wide_load(buffer, at, lanes)
         return self.load(buffer, at) if lanes == 1 else BufferLoad(buffer, [Ramp(index(at), index(1), lanes)])
+
+    def _wide_load(self, buffer: Any, at: Index, lanes: int) -> Expr:
+        """Elements of a buffer in which narrower ones are stored, aligned as these are."""
+        narrow, dtype = self._narrow[buffer], str(buffer.dtype)
+        count = DTYPE_BYTES[dtype] // DTYPE_BYTES[str(narrow.dtype)]
+        stored = BufferLoad(narrow, [Ramp(index(at) * count, index(1), lanes * count)])
+        return tirx.reinterpret(dtype if lanes == 1 else f"{dtype}x{lanes}", stored)
 
     def vstore(self, buffer: Any, at: Index, value: Expr, lanes: int | None = None) -> None:
         """Stores ``lanes`` neighbouring elements, see :meth:`vload`."""
@@ -214,11 +239,15 @@ class Emitter:
 
     def load(self, buffer: Any, at: Index) -> Expr:
         """One element."""
-        return BufferLoad(buffer, [index(at)])
+        return self._wide_load(buffer, at, 1) if buffer in self._narrow else BufferLoad(buffer, [index(at)])
+
+    def address(self, buffer: Any, at: Index) -> Expr:
+        """Where an element lies."""
+        return tirx.address_of(BufferLoad(buffer, [index(at)]))
 
     def prefetch(self, buffer: Any, at: Index, locality: int = 2) -> None:
         """Asks for the cache line; ``locality`` 0 to 3 as in ``llvm.prefetch``."""
-        address = tirx.address_of(self.load(buffer, at))
+        address = self.address(buffer, at)
         hints = [index(0), index(locality), index(1)]
         self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *hints)))
 

@@ -72,8 +72,8 @@ class BatchedMatmul(KernelBuilder):
         self.tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
         e = self.e
-        self.a = e.param(group.operand(0), prod(self.left), self.micro.left_unit)
-        self.b = e.param(group.operand(1), prod(self.right), self.micro.right_unit)
+        self.a = group.declare_operand(e, 0, prod(self.left), self.micro.left_unit)
+        self.b = group.declare_operand(e, 1, prod(self.right), self.micro.right_unit)
         self.epilogue_params = group.declare_epilogue(e)
         self.y = e.output(0, prod(group.output_shape), self.micro.types.result)
 

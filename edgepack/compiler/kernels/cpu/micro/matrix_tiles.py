@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.indices import Index, index
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix, Tile
 from edgepack.compiler.kernels.cpu.micro.dot4_bytes import Dot4Bytes
 from edgepack.compiler.kernels.product_types import ProductTypes
@@ -84,7 +84,7 @@ class TileRegisters:
         """Emits what makes tiles usable, at a kernel's start; ``memory``: see :meth:`MatrixTiles.memory`."""
         for place, word in enumerate(self.words):
             e.vstore(memory, LARGEST * LARGEST + place, IntImm("int32", word), 1)
-        _emit(e, "ldtilecfg", _address(e, memory, LARGEST * LARGEST))
+        _emit(e, "ldtilecfg", e.address(memory, LARGEST * LARGEST))
 
     def release(self, e: Emitter) -> None:
         """Emits what ends the use of tiles, before the kernel returns."""
@@ -226,14 +226,10 @@ def _number(register: int) -> Any:
     return IntImm("int8", register)
 
 
-def _address(e: Emitter, buffer: Any, at: Index) -> Any:
-    return tirx.address_of(e.load(buffer, at))
-
-
 def _move(e: Emitter, name: str, register: int, place: tuple[Any, Index], stride: int) -> None:
     """A load or a store of a register, whose rows are ``stride`` quads or sums apart."""
     rows = IntImm("int64", stride * UNIT_BYTES)
-    _emit(e, name, _number(register), _address(e, place[0], index(place[1])), rows)
+    _emit(e, name, _number(register), e.address(*place), rows)
 
 
 def _emit(e: Emitter, name: str, *operands: Any) -> None:
