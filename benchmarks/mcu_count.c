@@ -23,28 +23,14 @@ static int8_t output[OUTPUT_BYTES];
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 
-static unsigned char memory[JOIN(MACRO, _SESSION_BYTES)]
+static unsigned char memory[JOIN(MACRO, _ARENA_BYTES)]
     __attribute__((section(".bss.edgepack.session"), aligned(64)));
-static ep_model model;
-static ep_session *session;
-
-static int open_network(void) {
-    ep_options options = EP_OPTIONS_INIT;
-    options.memory = memory;
-    options.memory_bytes = sizeof memory;
-    ep_status status = JOIN(NETWORK, _open)(NULL, &model);
-    return status == EP_OK ? ep_session_create(&model, &options, &session) : status;
-}
 
 static int run_network(void) {
-    return JOIN(NETWORK, _run)(session, input, output);
+    return JOIN(NETWORK, _run_direct)(memory, sizeof memory, input, output);
 }
 #else
 static uint8_t arena[BKNN_NET_ARENA_SIZE + 1] __attribute__((aligned(64)));
-
-static int open_network(void) {
-    return 0;
-}
 
 static int run_network(void) {
     bknn_net_infer(arena, input, output);
@@ -97,10 +83,7 @@ int main(void) {
     for (uint32_t i = 0; i < INPUT_BYTES; i++) {
         input[i] = count_input[i];
     }
-    int status = open_network();
-    if (status == 0) {
-        status = run_network();
-    }
+    int status = run_network();
     start_ticks();
     uint32_t million = ticks_of_a_million();
     uint32_t before = ticks();

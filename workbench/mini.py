@@ -258,7 +258,7 @@ def make_sources(
         [Variant("device", plan, tuple(requires))],
         params_id=params_id,
         params_mode=mode,
-        execution=Execution(arch, threads, heterogeneous, keep_denormals),
+        execution=Execution(arch, threads, heterogeneous, keep_denormals, direct=mode == "embed"),
     ) | render_project(
         plan,
         kernels=[kernels_object(0, 1)],

@@ -38,7 +38,7 @@ from edgepack.plan.nested import NESTED
 from edgepack.plan.types import Plan
 from edgepack.render import sources
 from edgepack.render.model import Execution, TrustedKey, Variant, render_model
-from edgepack.render.names import model_symbol
+from edgepack.render.names import direct_symbol, model_symbol
 from edgepack.render.params_file import write_params
 from edgepack.resources import TEMPLATES
 from edgepack.system.files import list_files, sha256_file
@@ -130,6 +130,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
             heterogeneous=recipe.device.heterogeneous,
             keep_denormals=recipe.options.strict_math,
             params_listed=listed,
+            direct=recipe.device.bare_metal,
         ),
         trusted=TrustedKey(recipe.params_key, layout) if recipe.params_key else None,
     )
@@ -155,6 +156,7 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
     bare = device.bare_metal
     symbol = [model_symbol(recipe.name)]
     source, functions = sources.shared_library(recipe.name, device.os)
+    symbol += [direct_symbol(recipe.name)] * bare
     exported = {"shared": functions, "static": symbol, "program": []}
     progress("link", "")
     footprint = firmware.measured(recipe, plan, objects, library) if bare else None

@@ -108,6 +108,14 @@ class CpuTarget:
         return 8 if "64" in self.arch and "ilp32" not in self.triple else 4
 
     @property
+    def constant_alignment(self) -> int:
+        """Alignment of constants in the params, in bytes: a cache line; without an operating system, where
+        they are in flash, which is short, what the widest load asks for."""
+        if self.triple.split("-")[2:3] != ["none"]:
+            return CACHE_LINE_BYTES
+        return max(DTYPE_BYTES["int64"], self.vector_bits // 8)
+
+    @property
     def float16_vectors(self) -> bool:
         """Whether vectors of float16 may be used: for RISC-V's V alone, without Zvfhmin, LLVM ends with
         "Scalarization of scalable vectors is not supported"."""

@@ -32,8 +32,8 @@ __all__ = [
     "WeightsDtype",
 ]
 
-#: Alignment, in bytes, of every constant in the params data and of every buffer in the arena: a cache line,
-#: and the widest vector (AVX-512).
+#: Alignment, in bytes, of every buffer in the arena, and, but in firmware, of every constant in the params
+#: data: a cache line, and the widest vector (AVX-512).
 ALIGNMENT = 64
 
 ArgumentKind = Literal["input", "output", "constant", "arena", "scratch", "device"]
@@ -82,7 +82,7 @@ class Constant:
     shape: tuple[int, ...]
     nbytes: int
     sha256: str
-    offset: int  # bytes from the start of the params data, a multiple of ALIGNMENT
+    offset: int  # bytes from the start of the params data, see CpuTarget.constant_alignment
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
 from edgepack.render.names import c_string
-from edgepack.render.params_file import params_file_bytes
+from edgepack.render.params_file import params_data_offset, params_file_bytes
 from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
@@ -61,6 +61,8 @@ class Execution:
         keep_denormals: kernels compute with denormal numbers as the caller's mode says, instead of with zeros
             in their place.
         params_listed: see :func:`edgepack.render.params_file.write_params`.
+        direct: the library has a function that runs it without a session, on one thread; its params are
+            embedded, and it has one variant.
     """
 
     cpu_arch: str
@@ -68,6 +70,7 @@ class Execution:
     heterogeneous: bool = False
     keep_denormals: bool = False
     params_listed: bool = True
+    direct: bool = False
 
 
 def render_model(
@@ -111,6 +114,7 @@ def render_model(
             "heterogeneous": execution.heterogeneous,
             "keep_denormals": execution.keep_denormals,
             **_gpu_sizes(variants),
+            "direct": _direct(plan, execution) if execution.direct else None,
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }
         | _custom(variants)
@@ -146,6 +150,14 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "gpu": gpu_values(plan, variant.gpu) if plan.gpu_api else None,
         "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
         "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
+    }
+
+
+def _direct(plan: Plan, execution: Execution) -> dict[str, object]:
+    """What ``model.c.j2`` names of the function that runs the model without a session."""
+    return {
+        "calls": [_direct_call(plan, s) for s in plan.steps if isinstance(s, Step)],
+        "data_offset": params_data_offset(plan, listed=execution.params_listed),
     }
 
 
@@ -190,16 +202,22 @@ def _prototype(function: CFunction) -> str:
 
 def _call(plan: Plan, step: Step) -> str:
     """What a step does, as a C expression."""
-    arguments, kernel = _arguments(plan, step), plan.kernel(step.kernel)
-    function = kernel.c_function
-    if function is None:
-        return f"{step.kernel}({arguments}lo, hi)"
-    numbers = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
-    return f"{function.symbol}({', '.join([arguments.removesuffix(', '), *numbers])})"
+    return _called(plan, step, [_argument(plan, a) for a in step.arguments], ("lo", "hi"))
 
 
-def _arguments(plan: Plan, step: Step) -> str:
-    """The pointers that a step hands to its kernel, as C expressions, each with a comma after it."""
+def _direct_call(plan: Plan, step: Step) -> str:
+    """What a step does in the function that runs the model without a session."""
+    arguments = [_direct_argument(plan, step, a) for a in step.arguments]
+    return _called(plan, step, arguments, ("0", str(step.tasks)))
+
+
+def _called(plan: Plan, step: Step, arguments: Sequence[str], tasks: tuple[str, str]) -> str:
+    """The call of a step's kernel, as a C expression.
+
+    Args:
+        arguments: the pointers that it is handed.
+        tasks: the first task, and the one behind the last.
+    """
     kernel = plan.kernel(step.kernel)
     if kernel.pointers != len(step.arguments):
         raise InternalError(
@@ -207,7 +225,11 @@ def _arguments(plan: Plan, step: Step) -> str:
         )
     if not 0 <= step.tasks < 2**31:
         raise InternalError(f"A step of kernel {kernel.symbol} has {step.tasks} tasks.")
-    return "".join(_argument(plan, a) + ", " for a in step.arguments)
+    function = kernel.c_function
+    if function is None:
+        return f"{step.kernel}({', '.join([*arguments, *tasks])})"
+    numbers = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
+    return f"{function.symbol}({', '.join([*arguments, *numbers])})"
 
 
 def _argument(plan: Plan, argument: Argument) -> str:
@@ -220,6 +242,20 @@ def _argument(plan: Plan, argument: Argument) -> str:
             return f"EP_{argument.kind.upper()}({argument.offset})"
         case "device":
             raise InternalError("A kernel of the CPU has an argument in the GPU's memory.")
+
+
+def _direct_argument(plan: Plan, step: Step, argument: Argument) -> str:
+    offset, base = argument.offset, f"(const unsigned char *){argument.kind}{argument.index}"
+    match argument.kind:
+        case "constant":
+            offset, base = offset + plan.constants[argument.index].offset, "params"
+        case "arena":
+            base = "arena"
+        case "scratch":
+            offset, base = offset + step.scratch_offset, "arena"
+        case "device":
+            raise InternalError("A kernel of the CPU has an argument in the GPU's memory.")
+    return f"(void *)({base} + {offset})"
 
 
 def _rows(numbers: Sequence[int]) -> list[str]:

@@ -12,6 +12,7 @@ __all__ = [
     "LOWER_CASE_MACROS",
     "c_identifier",
     "c_string",
+    "direct_symbol",
     "model_symbol",
     "printable",
     "unique_identifiers",
@@ -82,6 +83,11 @@ def c_identifier(name: str) -> str:
 def model_symbol(name: str) -> str:
     """The one symbol that the library of the model ``name`` exports."""
     return f"edgepack_model_{c_identifier(name)}"
+
+
+def direct_symbol(name: str) -> str:
+    """The function of the model ``name`` that runs it without a session, where the library has one."""
+    return f"edgepack_run_{c_identifier(name)}"
 
 
 def unique_identifiers(

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import CheckFailedError, InternalError
-from edgepack.plan.dtypes import DTYPE_CODE, DTYPE_NAME
+from edgepack.plan.dtypes import DTYPE_BYTES, DTYPE_CODE, DTYPE_NAME
 from edgepack.plan.types import ALIGNMENT, Constant, Plan
 
 __all__ = [
     "FORMAT_VERSION",
     "ParamsFile",
+    "params_data_offset",
     "params_file_bytes",
     "read_params",
     "signed_message",
@@ -84,7 +85,7 @@ def write_params(plan: Plan, data: Path, output: Path, *, listed: bool = True) -
             f"The params of {plan.name!r} have {size} bytes, but its plan says {plan.params_bytes}."
         )
     for constant in plan.constants:
-        if constant.offset % ALIGNMENT or constant.offset + constant.nbytes > size:
+        if constant.offset % DTYPE_BYTES[constant.dtype] or constant.offset + constant.nbytes > size:
             raise InternalError(f"Constant {constant.name!r} of {plan.name!r} is misplaced in the params.")
     digest = hashlib.sha256()
     for chunk in _chunks(data):
@@ -101,8 +102,12 @@ def write_params(plan: Plan, data: Path, output: Path, *, listed: bool = True) -
 
 def params_file_bytes(plan: Plan, *, listed: bool = True) -> int:
     """Size in bytes of the file that :func:`write_params` writes."""
-    header = len(_header(plan, bytes(32), listed=listed))
-    return _data_offset(header, listed=listed) + plan.params_bytes
+    return params_data_offset(plan, listed=listed) + plan.params_bytes
+
+
+def params_data_offset(plan: Plan, *, listed: bool = True) -> int:
+    """Bytes from the start of the file that :func:`write_params` writes to its data."""
+    return _data_offset(len(_header(plan, bytes(32), listed=listed)), listed=listed)
 
 
 def signed_message(layout: bytes, params_id: bytes, version: int = 0) -> bytes:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from edgepack.plan.dtypes import C_TYPES
+from edgepack.plan.dtypes import C_TYPES, DTYPE_BYTES
 from edgepack.plan.types import Plan, TensorSpec
-from edgepack.render.names import c_identifier, c_string, model_symbol, printable, unique_identifiers
+from edgepack.render.names import (
+    c_identifier,
+    c_string,
+    direct_symbol,
+    model_symbol,
+    printable,
+    unique_identifiers,
+)
 from edgepack.render.params_file import params_file_bytes
 from edgepack.version import __version__
 
@@ -68,6 +75,10 @@ class _Tensor:
         return C_TYPES[self.spec.dtype]
 
     @property
+    def itemsize(self) -> int:
+        return DTYPE_BYTES[self.spec.dtype]
+
+    @property
     def quoted(self) -> str:
         return c_string(self.spec.name)
 
@@ -90,6 +101,7 @@ def model_values(plan: Plan, embedded: bool) -> dict[str, object]:
         "identifier": identifier,
         "macro": identifier.upper(),
         "symbol": model_symbol(plan.name),
+        "direct_symbol": direct_symbol(plan.name),
         "quoted_name": c_string(plan.name),
         "quoted_version": c_string(__version__),
         "quoted_params_file": c_string(f"{plan.name}.params"),
@@ -107,7 +119,7 @@ def _tensors(plan: Plan, identifier: str) -> list[_Tensor]:
     specs = [("input", i, t) for i, t in enumerate(plan.inputs)] + [
         ("output", i, t) for i, t in enumerate(plan.outputs)
     ]
-    taken = {identifier, "session", "inputs_", "outputs_"}
+    taken = {identifier, "session", "inputs_", "outputs_", "memory", "memory_bytes"}
     variables = unique_identifiers([t.name for _, _, t in specs], taken=taken)
     macros = [
         name

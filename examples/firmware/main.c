@@ -7,8 +7,8 @@ enum { CHANNELS = 3, HEIGHT = 24, WIDTH = 32 };
 
 typedef char size_is_the_models[CHANNELS * HEIGHT * WIDTH == STRIPES_INPUT_IMAGE_ELEMENTS ? 1 : -1];
 
-/* All memory of the session. Not initialised: it takes no flash. */
-static unsigned char memory[STRIPES_SESSION_BYTES]
+/* Intermediate results. Not initialised: it takes no flash. */
+static unsigned char memory[STRIPES_ARENA_BYTES]
     __attribute__((section(".bss.edgepack.session"), aligned(64)));
 static float image[STRIPES_INPUT_IMAGE_ELEMENTS];
 static float classes[STRIPES_OUTPUT_CLASSES_ELEMENTS];
@@ -31,18 +31,10 @@ static int fail(ep_status status) {
 int main(void) {
     static const char *const names[STRIPES_OUTPUT_CLASSES_ELEMENTS] = {"plain\n", "horizontal\n",
                                                                        "vertical\n"};
-    ep_model model;
-    ep_session *session = NULL;
-    ep_options options = EP_OPTIONS_INIT;
-    options.memory = memory;
-    options.memory_bytes = sizeof memory;
-    ep_status status = stripes_open(NULL, &model);
-    if (status == EP_OK) {
-        status = ep_session_create(&model, &options, &session);
-    }
+    ep_status status = EP_OK;
     for (int kind = 0; kind < 3 && status == EP_OK; kind++) {
         draw(kind);
-        status = stripes_run(session, image, classes);
+        status = stripes_run_direct(memory, sizeof memory, image, classes);
         int best = 0;
         for (int i = 1; i < 3; i++) {
             best = classes[i] > classes[best] ? i : best;

@@ -19,6 +19,7 @@ typedef struct check_output {
 
 typedef struct check_data {
     const ep_descriptor *model;
+    ep_status (*run_direct)(void); /* from `inputs` to `buffers`, in `memory`, without a session */
     const ep_const_buffer *inputs;
     ep_buffer *buffers; /* one for each output */
     const check_output *outputs;

@@ -243,7 +243,7 @@ def test_no_name_and_no_metadata_ends_a_string_or_a_comment(bundle: Bundle, tmp_
     assert f"sentence={given.summary}" in lines
     assert len(lines) == 12
     (example,) = packages.blocks(package / "README.md", "c")
-    declared = "ep_status run_any(ep_session *session, ...);\n#define small_run run_any\n"
+    declared = "ep_status run_any(void *memory, ...);\n#define small_run_direct run_any\n"
     (tmp_path / "main.c").write_text(example.replace("small.h>\n", f"small.h>\n{declared}", 1))
     packages.run(
         "cc", "-std=c99", "-Wall", "-Werror", "-c", "main.c", "-I", package / "include", cwd=tmp_path

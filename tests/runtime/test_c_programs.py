@@ -127,6 +127,19 @@ def test_embedded_params(build: Build, variant: str) -> None:
     run([program, "numbers", bundle.root])  # a file can still be given
 
 
+@pytest.mark.parametrize("variant", ["gcc", "address"])
+def test_a_run_without_a_session(build: Build, variant: str, tmp_path: Path) -> None:
+    bundle = build(variant, "embed")
+    program = link(bundle, variant, "direct.c")
+    run([program, "numbers", bundle.root])
+    run([program, "refused", bundle.root])
+    other = make_sources(tmp_path / "other", mode="embed")
+    make_sources(tmp_path / "else", seed=2).params.replace(other.params)
+    cc, flags = VARIANTS[variant]
+    other.build(cc=cc, flags=flags, shared=False, program=False)
+    run([link(other, variant, "direct.c"), "others_params", other.root])
+
+
 def test_large_arena(tmp_path: Path) -> None:
     """One that begins on a page, in memory for huge pages."""
     cc, flags = VARIANTS["address"]

@@ -67,23 +67,22 @@ def say(bundle: edgepack.Bundle, *words: str) -> tuple[int, dict[str, object]]:
 
 _CALLS = """
 int use(volatile unsigned char *room, unsigned n);
-int run_step(int x);
-int (*volatile pointer)(int) = run_step;
-int ep_session_run_impl(int x);
+int kernel(int x);
+int edgepack_run_net(int x);
 __attribute__((noinline)) int use(volatile unsigned char *room, unsigned n) {
     room[n - 1] = 1;
     return room[n / 2];
 }
-__attribute__((noinline)) int run_step(int x) {
+__attribute__((noinline)) int kernel(int x) {
     volatile unsigned char room[SIZE] __attribute__((aligned(64)));
     return use(room, SIZE) + x;
 }
-__attribute__((noinline)) int ep_session_run_impl(int x) {
+__attribute__((noinline)) int edgepack_run_net(int x) {
     volatile unsigned char room[SIZE];
-    return pointer(x) + use(room, SIZE) + AGAIN;
+    return kernel(x) + use(room, SIZE) + AGAIN;
 }
 void Reset_Handler(void);
-void Reset_Handler(void) { ep_session_run_impl(1); }
+void Reset_Handler(void) { edgepack_run_net(1); }
 """
 
 _SCRIPT = "SECTIONS { . = 0x10000; .text : { *(.text*) } .data : { *(.data* .sdata*) } .bss : { *(.bss*) } }"

@@ -22,10 +22,10 @@ __all__ = ["check_budget", "estimate", "footprint_rows", "measure"]
 #: Part -> the sections that it is, and a note.
 _PARTS = {
     "kernels": ((".kernels",), ""),
-    "runtime": ((".runtime",), "and the tables of the model"),
+    "runtime": ((".runtime",), "what calls the kernels"),
     "params": ((".params",), ""),
     "start and library": ((".vectors", ".text"), "start code, what is called of the C library"),
-    "arena": ((".arena",), "all memory of a session"),
+    "arena": ((".arena",), "intermediate results"),
     "data": ((".data", ".bss"), "the example's inputs and outputs, the library's variables"),
 }
 _INITIALISED = ".data"
@@ -46,19 +46,19 @@ def measure(image: Path, device: Device) -> Footprint:
     return _footprint(parts, device)
 
 
-def estimate(kernels: Path, params_bytes: int, session_bytes: int, device: Device) -> Footprint:
+def estimate(kernels: Path, params_bytes: int, arena_bytes: int, device: Device) -> Footprint:
     """The largest parts before anything is linked: no image can be smaller.
 
     Args:
         kernels: the object of the model's kernels.
         params_bytes: of the params' file.
-        session_bytes: that a session needs: arena and pointers.
+        arena_bytes: that a run needs.
     """
     return _footprint(
         [
             FootprintPart(name="kernels", flash=section_bytes(kernels).get(".text", 0), ram=0, note=""),
             FootprintPart(name="params", flash=params_bytes, ram=0, note=""),
-            FootprintPart(name="arena", flash=0, ram=session_bytes, note="all memory of a session"),
+            FootprintPart(name="arena", flash=0, ram=arena_bytes, note="intermediate results"),
         ],
         device,
     )

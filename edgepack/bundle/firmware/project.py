@@ -76,10 +76,8 @@ def check_options(device: Device, params_mode: str) -> None:
 
 def check_estimate(recipe: Recipe, plan: Plan) -> None:
     """Raise CheckFailedError if the largest parts alone are over the device's budget."""
-    tensors = len(plan.inputs) + len(plan.outputs)
-    session = plan.arena.nbytes + 8 * tensors
     kernels = recipe.bundle / recipe.kernels[-1]
-    found = estimate(kernels, params_file_bytes(plan, listed=False), session, recipe.device)
+    found = estimate(kernels, params_file_bytes(plan, listed=False), plan.arena.nbytes, recipe.device)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth, estimated=True)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from edgepack.compiler.denormals import denormals, warning_of, without_denormals
 from edgepack.compiler.kernels.contract import Array
-from edgepack.compiler.planner.arena import aligned
 from edgepack.plan.types import Constant
 
 __all__ = ["ConstantPool"]
@@ -21,6 +20,7 @@ class ConstantPool:
     Args:
         sources: the program's constants, as the model has them.
         flush: zeros take the place of denormal numbers.
+        alignment: of each constant, in bytes.
 
     Attributes:
         constants: what is stored, in order, and ``arrays`` their content.
@@ -28,8 +28,8 @@ class ConstantPool:
         growth: bytes by which constants are larger than what they were made of.
     """
 
-    def __init__(self, sources: Sequence[Array], *, flush: bool) -> None:
-        self._sources, self._flush = sources, flush
+    def __init__(self, sources: Sequence[Array], *, flush: bool, alignment: int) -> None:
+        self._sources, self._flush, self._alignment = sources, flush, alignment
         self._denormals: dict[int, int] = {}
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
@@ -53,7 +53,7 @@ class ConstantPool:
             if identity not in self._by_digest:
                 self._by_digest[identity] = len(self.constants)
                 name = f"constant{len(self.constants)}"
-                offset = aligned(self.nbytes)
+                offset = -(-self.nbytes // self._alignment) * self._alignment
                 self.constants.append(
                     Constant(name, str(array.dtype), array.shape, array.nbytes, digest, offset)
                 )

@@ -70,7 +70,11 @@ class Layout:
     ) -> None:
         self.program, self.signature, self.cpu, self.gpu = program, signature, cpu, gpu
         self.threads, self.half = threads, half or HalfTensors()
-        self.pool = ConstantPool(program.constants, flush=not cpu.target.strict_math)
+        self.pool = ConstantPool(
+            program.constants,
+            flush=not cpu.target.strict_math,
+            alignment=cpu.target.constant_alignment,
+        )
         self.steps: list[AnyStep] = []
         self.requests: dict[Side, list[Request]] = {"gpu": [], "cpu": []}
         self.scratch_bytes = 0

@@ -15,14 +15,12 @@ class MachineFunction:
         start, end: its addresses.
         frame: bytes that it takes of the stack.
         calls: addresses of the functions that it calls or goes on in.
-        by_pointer: it calls through a pointer.
     """
 
     start: int
     end: int
     frame: int = 0
     calls: set[int] = field(default_factory=set)
-    by_pointer: bool = False
 
 
 def signed(value: int, bits: int) -> int:

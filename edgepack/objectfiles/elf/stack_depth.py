@@ -1,8 +1,8 @@
 """The stack that one run of a model needs, read from the machine code of a linked image: Thumb or RISC-V.
 
 Each function's frame is the sum of what its instructions take from SP; its callees are the targets of its
-branches. The stack of a run is the deepest chain of calls below ``ep_session_run_impl``; the one call through
-a pointer on the way is that of ``run_step``. What interrupts need comes on top.
+branches. The stack of a run is the deepest chain of calls below the function that runs the model without a
+session, which calls nothing through a pointer. What interrupts need comes on top.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ __all__ = ["METHOD", "stack_bytes"]
 #: What the number is, for reports.
 METHOD = "deepest chain of calls in the machine code"
 
-_ROOT, _STEPS = "ep_session_run_impl", "run_step"
+#: What the name of the function that runs a model begins with (:func:`edgepack.render.names.direct_symbol`).
+_ROOT = "edgepack_run_"
 
 
 def stack_bytes(image: Path) -> int:
-    """Bytes of stack below the caller of ``ep_session_run``.
+    """Bytes of stack below the caller of the function that runs the model.
 
     Raises:
-        InternalError: the image has no such function, or its calls go in a circle.
+        InternalError: the image has no such function, or more than one, or its calls go in a circle.
     """
     import lief
 
@@ -37,24 +38,24 @@ def stack_bytes(image: Path) -> int:
     if binary is None:
         raise InternalError(f"{image.name} is no ELF image, so its stack is not known.")
     functions, names = _functions(binary)
-    if _ROOT not in names or _STEPS not in names:
-        raise InternalError(f"{image.name} has no {_ROOT} or no {_STEPS}, so its stack is not known.")
+    roots = {address for name, address in names.items() if name.startswith(_ROOT)}
+    if len(roots) != 1:
+        raise InternalError(f"{image.name} has {len(roots)} functions {_ROOT}..., so its stack is not known.")
     reader = stack_riscv if str(binary.header.machine_type).endswith("RISCV") else stack_thumb
     for function in functions.values():
         reader.read(function, binary)
-    return _deepest(functions, names[_ROOT], names[_STEPS], ())
+    return _deepest(functions, roots.pop(), ())
 
 
-def _deepest(functions: dict[int, MachineFunction], start: int, steps: int, path: tuple[int, ...]) -> int:
+def _deepest(functions: dict[int, MachineFunction], start: int, path: tuple[int, ...]) -> int:
     """Bytes of the deepest chain of calls from the function at ``start``; ``path`` is what called it."""
     if start in path:
         raise InternalError("The calls of a run go in a circle, so its stack is not known.")
     function = functions.get(start)
     if function is None:
         return 0
-    callees = function.calls | ({steps} if function.by_pointer and steps not in (*path, start) else set())
     return function.frame + max(
-        (_deepest(functions, callee, steps, (*path, start)) for callee in callees), default=0
+        (_deepest(functions, callee, (*path, start)) for callee in function.calls), default=0
     )
 
 

@@ -36,8 +36,6 @@ def read(function: MachineFunction, binary: lief.ELF.Binary) -> None:
         elif operation == _JALR:
             if page is not None and page[0] == rs1:
                 _branch(function, page[1] + signed(code >> 20, 12), call=rd != 0)
-            elif rd != 0 or rs1 not in {_RA, _T0}:
-                function.by_pointer = True
         else:
             _note(function, code, constants)
         page = (rd, at + (code & ~0xFFF) & 0xFFFFFFFF) if operation == _AUIPC else None
@@ -95,12 +93,8 @@ def _read_compressed(function: MachineFunction, at: int, code: int, constants: d
             function.frame += max(0, -_addi16sp(code))
         else:
             constants[rd] = immediate << 12
-    elif what == _C_JR:
-        again = code >> 12 & 1
-        if rs2 == 0 and rd and (again or rd not in {_RA, _T0}):  # c.jalr, c.jr but the return
-            function.by_pointer = True
-        elif rs2 and again and rd == _SP:  # c.add sp, rs2
-            function.frame += max(0, -constants.get(rs2, 0))
+    elif what == _C_JR and rs2 and code >> 12 & 1 and rd == _SP:  # c.add sp, rs2
+        function.frame += max(0, -constants.get(rs2, 0))
 
 
 def _jump(code: int) -> int:

@@ -27,8 +27,6 @@ def read(function: MachineFunction, binary: lief.ELF.Binary) -> None:
         if second is None:
             function.frame += _narrow_push(first)
             moved |= first & 0xFF87 == 0x4685  # mov sp, rm
-            if first & 0xFF80 == 0x4780 or (first & 0xFF80 == 0x4700 and first != 0x4770):  # blx, bx but lr
-                function.by_pointer = True
             target = at + 4 + signed(first << 1, 12) if first & 0xF800 == 0xE000 else None
         else:
             _note_constant(constants, first, second)

@@ -37,7 +37,7 @@ int main(void) {
 #ifdef __cplusplus
     setup();
     loop();
-    int failed = status != EP_OK;
+    int failed = printed != ep_status_string(EP_OK);
     firmware_print(printed);
 #elif defined(ESP_PLATFORM)
     app_main();
