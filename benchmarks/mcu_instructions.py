@@ -5,7 +5,8 @@ FOLDER has .tflite files of int8. Each is packed as firmware, and made C over CM
 pip downloads to build/mcu. Both are compiled by the same compiler, linked with the same start code, and run
 under qemu's -icount, by which the board's timer counts instructions. A softmax at the end is left out on
 both sides, for bakenn has none of TFLite's. Both results are compared with LiteRT's reference kernels, byte
-for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count. ``--write`` makes
+for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count. "For size" is what
+``--optimize size`` makes. ``--write`` makes
 notes/microcontrollers.md.
 """
 
@@ -145,8 +146,9 @@ def row(model: Path, device: str) -> list[str]:
     """A row of the table."""
     static, made = generated(model)
     bundle = edgepack.pack(static, device, FOLDER / model.stem / "bundle")
-    own, other = ours(bundle), theirs(bundle, made)
-    assert own.right, f"{model.stem} on {device}: another result than LiteRT's"
+    small = edgepack.pack(static, device, FOLDER / model.stem / "small", optimize="size")
+    own, smallest, other = ours(bundle), ours(small), theirs(bundle, made)
+    assert own.right and smallest.right, f"{model.stem} on {device}: another result than LiteRT's"
     note = "" if other.right else " (other results)"
     return [
         model.stem.removeprefix("mlperf_tiny_").removesuffix("_int8"),
@@ -154,7 +156,8 @@ def row(model: Path, device: str) -> list[str]:
         f"{own.instructions / 1e6:.3f}",
         f"{other.instructions / 1e6:.3f}{note}",
         f"{own.instructions / other.instructions:.2f}",
-        *(f"{value / 1024:.1f}" for value in (own.flash, other.flash, own.ram, other.ram)),
+        f"{smallest.instructions / other.instructions:.2f}",
+        *(f"{value / 1024:.1f}" for value in (own.flash, smallest.flash, other.flash, own.ram, other.ram)),
     ]
 
 
@@ -169,8 +172,8 @@ def main() -> None:
     models = sorted(options.folder.glob("mlperf_tiny_*_int8.tflite"))
     chosen = [one for one in models if not options.only or any(word in one.stem for word in options.only)]
     rows = [row(model, device) for model in chosen for device in options.device or DEVICES]
-    header = ["network", "device", "10^6 instructions", "CMSIS-NN", "ratio"]
-    header += ["flash, KiB", "CMSIS-NN", "RAM, KiB", "CMSIS-NN"]
+    header = ["network", "device", "10^6 instructions", "CMSIS-NN", "ratio", "for size"]
+    header += ["flash, KiB", "for size", "CMSIS-NN", "RAM, KiB", "CMSIS-NN"]
     text = table(header, rows, left=2)
     print(text)
     if options.write:

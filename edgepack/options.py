@@ -69,7 +69,8 @@ class PackOptions:
         set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
-            leaves params as large as the model's; "balanced" lets only small ones grow.
+            leaves params as large as the model's, and firmware's kernels that differ in numbers only share a
+            function; "balanced" lets only small params grow.
         opt_level: how much is done for speed: 0 makes each operator a kernel of plain loops, 1 fuses
             operators, 2 chooses layouts, packed weights and kernels of register tiles as well, 3 does
             everything (docs/performance.md).

@@ -154,12 +154,15 @@ class Executor:
         poison: int,
     ) -> None:
         """One step, its tasks in ranges at random."""
-        function = getattr(self.library, step.kernel)
+        kernel = plan.kernel(step.kernel)
+        function = getattr(self.library, kernel.function or kernel.symbol)
+        numbers = (ctypes.c_int32 * len(kernel.numbers))(*kernel.numbers)
         for lo, hi in _ranges(step.tasks, rng):
             thread = int(rng.integers(plan.arena.threads))
             scratch = step.scratch_offset + thread * step.scratch_bytes
             of_run["arena"][0].bytes[scratch : scratch + step.scratch_bytes] = poison
-            pointers = [ctypes.c_void_p(address(a, of_run, scratch)) for a in step.arguments]
+            pointers: list[Any] = [ctypes.c_void_p(address(a, of_run, scratch)) for a in step.arguments]
+            pointers += [numbers] if kernel.numbers else []
             assert function(*pointers, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, step.kernel
 
     def outputs(self, name: str, of_run: Mapping[str, list[Memory]]) -> list[np.ndarray[Any, Any]]:

@@ -108,10 +108,15 @@ class CpuTarget:
         return 8 if "64" in self.arch and "ilp32" not in self.triple else 4
 
     @property
+    def freestanding(self) -> bool:
+        """Whether it has no operating system: code and constants are in flash, which is short."""
+        return self.triple.split("-")[2:3] == ["none"]
+
+    @property
     def constant_alignment(self) -> int:
         """Alignment of constants in the params, in bytes: a cache line; without an operating system, where
         they are in flash, which is short, what the widest load asks for."""
-        if self.triple.split("-")[2:3] != ["none"]:
+        if not self.freestanding:
             return CACHE_LINE_BYTES
         return max(DTYPE_BYTES["int64"], self.vector_bits // 8)
 

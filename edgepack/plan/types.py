@@ -147,6 +147,9 @@ class Kernel:
         c_function: what a step calls instead, where a user's C computes it; the object file then has no such
             symbol. None elsewhere.
         backend: on what it runs: "cpu", or a GPU's API ("opencl").
+        function: symbol of the function that computes it, where kernels that differ in numbers share one; the
+            object file then has none for the others.
+        numbers: those numbers, int32, to which that function has a pointer before ``lo`` and ``hi``.
     """
 
     symbol: str
@@ -158,6 +161,8 @@ class Kernel:
     bytes_moved: int = 0
     c_function: CFunction | None = None
     backend: str = "cpu"
+    function: str = ""
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -295,7 +300,9 @@ def _step(data: dict[str, Any]) -> AnyStep:
 def _kernel(data: dict[str, Any]) -> Kernel:
     function = data.get("c_function")
     called = CFunction.from_json(function) if function is not None else None
-    return Kernel(**{**data, "ops": tuple(data["ops"]), "c_function": called})
+    return Kernel(
+        **{**data, "ops": tuple(data["ops"]), "c_function": called, "numbers": tuple(data["numbers"])}
+    )
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:

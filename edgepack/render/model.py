@@ -9,7 +9,7 @@ from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import C_TYPES
 from edgepack.plan.target import CPU_FEATURES
-from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
+from edgepack.plan.types import AnyStep, Argument, Kernel, ParamsMode, Plan, Step
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
 from edgepack.render.names import c_string
 from edgepack.render.params_file import params_data_offset, params_file_bytes
@@ -141,6 +141,11 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "scratch_bytes": plan.arena.scratch_bytes,
         "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
+        "tables": [
+            {"name": _table(kernel), "rows": _rows(kernel.numbers)}
+            for kernel in plan.kernels
+            if kernel.numbers
+        ],
         "steps": [
             {"index": i, "call": _call(plan, s)} for i, s in enumerate(plan.steps) if isinstance(s, Step)
         ],
@@ -161,6 +166,11 @@ def _direct(plan: Plan, execution: Execution) -> dict[str, object]:
     }
 
 
+def _table(kernel: Kernel) -> str:
+    """Name of the array of a kernel's numbers."""
+    return f"{kernel.symbol}_numbers"
+
+
 def _gpu_sizes(variants: Sequence[Variant]) -> dict[str, int]:
     """The most steps of a variant for a GPU, and the most places in its memory; 0 without one."""
     plans = [variant.plan for variant in variants if variant.plan.gpu_api]
@@ -178,9 +188,12 @@ def _scratch(step: AnyStep) -> tuple[int, int]:
 def _kernels(plan: Plan) -> list[dict[str, str]]:
     """Names and types of the parameters of the kernels' C prototypes."""
     return [
-        {"symbol": k.symbol, "parameters": ", ".join(["void *"] * k.pointers + ["int32_t", "int32_t"])}
+        {
+            "symbol": k.symbol,
+            "parameters": ", ".join(["void *"] * (k.pointers + bool(k.numbers)) + ["int32_t", "int32_t"]),
+        }
         for k in plan.kernels
-        if k.c_function is None and k.backend == "cpu"
+        if k.c_function is None and k.backend == "cpu" and k.function in {"", k.symbol}
     ]
 
 
@@ -227,9 +240,10 @@ def _called(plan: Plan, step: Step, arguments: Sequence[str], tasks: tuple[str, 
         raise InternalError(f"A step of kernel {kernel.symbol} has {step.tasks} tasks.")
     function = kernel.c_function
     if function is None:
-        return f"{step.kernel}({', '.join([*arguments, *tasks])})"
-    numbers = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
-    return f"{function.symbol}({', '.join([*arguments, *numbers])})"
+        numbers = [f"(void *){_table(kernel)}"] if kernel.numbers else []
+        return f"{kernel.function or kernel.symbol}({', '.join([*arguments, *numbers, *tasks])})"
+    given = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
+    return f"{function.symbol}({', '.join([*arguments, *given])})"
 
 
 def _argument(plan: Plan, argument: Argument) -> str:

@@ -13,6 +13,7 @@ from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.program import read_program
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.shared_kernels import share_kernels
 from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
@@ -79,7 +80,8 @@ def build_plan(
     slow = describe_slow_kernels(program.calls, signature.nodes, target) if target.opt_level >= ALL else ()
     for text in slow:
         selector.warn(text)
-    return Layout(program, signature, selector, threads=threads).finish(name, slow)
+    built = Layout(program, signature, selector, threads=threads).finish(name, slow)
+    return share_kernels(built) if target.freestanding and target.optimize == "size" else built
 
 
 def _of_options(target: CpuTarget) -> Iterator[str]:

@@ -125,7 +125,7 @@ class StagesRecorder:
         steps = [i for i, s in enumerate(plan.steps) if not isinstance(s, Copy) and s.kernel == kernel.symbol]
         nodes = self._nodes(kernel, [node for i in steps for node in plan.steps[i].nodes])  # type: ignore[union-attr]
         files = []
-        for file, text in texts.get(kernel.symbol, {}).items():
+        for file, text in texts.get(kernel.function or kernel.symbol, {}).items():
             files.append(f"kernels/{name}/{file}")
             self._write(files[-1], text)
         return KernelTexts(name, kernel.symbol, kernel.backend, kernel.rule, kernel.ops, nodes, steps, files)
