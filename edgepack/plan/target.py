@@ -113,9 +113,9 @@ class CpuTarget:
         return self.triple.split("-")[2:3] == ["none"]
 
     @property
-    def constant_alignment(self) -> int:
-        """Alignment of constants in the params, in bytes: a cache line; without an operating system, where
-        they are in flash, which is short, what the widest load asks for."""
+    def data_alignment(self) -> int:
+        """Alignment of constants in the params and of buffers in the arena, in bytes: a cache line; without
+        an operating system, where flash and RAM are short, what the widest load asks for."""
         if not self.freestanding:
             return CACHE_LINE_BYTES
         return max(DTYPE_BYTES["int64"], self.vector_bits // 8)

@@ -32,8 +32,8 @@ __all__ = [
     "WeightsDtype",
 ]
 
-#: Alignment, in bytes, of every buffer in the arena, and, but in firmware, of every constant in the params
-#: data: a cache line, and the widest vector (AVX-512).
+#: Alignment, in bytes, of every buffer in the arena and of every constant in the params data, but in firmware
+#: (CpuTarget.data_alignment): a cache line, and the widest vector (AVX-512).
 ALIGNMENT = 64
 
 ArgumentKind = Literal["input", "output", "constant", "arena", "scratch", "device"]
@@ -82,12 +82,13 @@ class Constant:
     shape: tuple[int, ...]
     nbytes: int
     sha256: str
-    offset: int  # bytes from the start of the params data, see CpuTarget.constant_alignment
+    offset: int  # bytes from the start of the params data, see CpuTarget.data_alignment
 
 
 @dataclass(frozen=True)
 class ArenaBuffer:
-    """A region of the arena that is in use from ``first_step`` to ``last_step``, both included."""
+    """A region of the arena that is in use from ``first_step`` to ``last_step``, both included. A step's
+    result may lie over what it reads, where nothing reads that afterwards."""
 
     name: str
     offset: int
@@ -102,7 +103,8 @@ class Arena:
 
     Attributes:
         nbytes: size of the arena.
-        lower_bound: most bytes that are live at once; no plan can be smaller.
+        lower_bound: most bytes that are live at once, those counted once that a step's result may lie over;
+            no plan can be smaller.
         peak_step: index of the step at which that happens; -1 for an empty arena.
         threads: how many threads' scratch has its place in the arena, in each step.
         scratch_bytes: most scratch of *one* thread in any step, a multiple of ALIGNMENT. A session of more

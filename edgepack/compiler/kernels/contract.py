@@ -26,6 +26,7 @@ __all__ = [
     "Implementation",
     "Operand",
     "OperandKind",
+    "Overlap",
     "Packing",
     "RuleError",
     "Stage",
@@ -72,6 +73,20 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """That the output may lie over a parameter which nothing reads after the kernel.
+
+    Attributes:
+        param: which parameter of the fused function.
+        most: bytes from the parameter's first to the output's first, at most; negative where the output has
+            to begin before. The kernel has one task. None: both begin at one place, and tasks may be many.
+    """
+
+    param: int
+    most: int | None = None
+
+
+@dataclass(frozen=True)
 class Packing:
     """A constant parameter of the fused function in the layout that the kernel reads.
 
@@ -94,6 +109,7 @@ class Implementation:
         packed: constants in the kernels' own layouts.
         temps: bytes of each temp.
         scratch: bytes of each scratch buffer of one thread.
+        overlaps: where its output may lie over what it reads; it has one stage and one output then.
         schedule: what the rule decided; None of a rule that has no class of schedules.
         parameters: what reports say beside the schedule.
         flops: floating point operations of one execution, computed directly.
@@ -114,6 +130,7 @@ class Implementation:
     packed: tuple[Packing, ...] = ()
     temps: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
     schedule: Schedule | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0

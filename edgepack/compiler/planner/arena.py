@@ -1,18 +1,18 @@
 """Place buffers with known lifetimes in one arena, as tightly as the most bytes that are live at once allow.
 
-Greedy best fit over several orders, then squeaky wheel optimisation (Joslin and Clements, 1999): the buffer
-that ends highest is moved to the front of the order and all are placed again, for a fixed number of rounds.
-The result depends on the requests only.
+Greedy best fit over several orders (first fit where buffers may lie over each other), then squeaky wheel
+optimisation (Joslin and Clements, 1999): the buffer that ends highest is moved to the front of the order and
+all are placed again, for a fixed number of rounds. The result depends on the requests only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgepack.plan.types import ALIGNMENT, Arena, ArenaBuffer
 
-__all__ = ["Request", "aligned", "lower_bound", "plan_arena"]
+__all__ = ["Request", "Shared", "aligned", "lower_bound", "plan_arena"]
 
 #: Rounds of improvement; each places every buffer once.
 ROUNDS = 300
@@ -27,31 +27,49 @@ class Request:
     first_step: int
     last_step: int
 
-    @property
-    def size(self) -> int:
-        return aligned(self.nbytes)
+
+@dataclass(frozen=True)
+class Shared:
+    """Two requests, the last use of one being the first one of the other, that may lie over each other.
+
+    Attributes:
+        read: index of the one that is read in that step, and ``written`` of the one that is written.
+        most: bytes from the first one's beginning to the other's, at most; None: they begin at one place.
+    """
+
+    read: int
+    written: int
+    most: int | None
+
+    def saved(self, sizes: Sequence[int]) -> int:
+        """Bytes that both have in common at most."""
+        read, written = sizes[self.read], sizes[self.written]
+        return max(0, read + written - max(written, read + max(0, -(self.most or 0))))
 
 
-def aligned(nbytes: int) -> int:
-    """Rounded up to the arena's alignment."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def aligned(nbytes: int, alignment: int = ALIGNMENT) -> int:
+    """Rounded up."""
+    return -(-nbytes // alignment) * alignment
 
 
-def lower_bound(requests: Sequence[Request]) -> tuple[int, int]:
+def lower_bound(
+    requests: Sequence[Request], shared: Sequence[Shared] = (), alignment: int = ALIGNMENT
+) -> tuple[int, int]:
     """(most bytes live at once, the first step at which they are); (0, -1) if there are none."""
     if not requests:
         return 0, -1
-    steps = max(r.last_step for r in requests) + 1
-    change = [0] * (steps + 1)
-    for r in requests:
-        change[r.first_step] += r.size
-        change[r.last_step + 1] -= r.size
-    best, at, live = 0, -1, 0
-    for step in range(steps):
-        live += change[step]
-        if live > best:
-            best, at = live, step
-    return best, at
+    sizes = [aligned(r.nbytes, alignment) for r in requests]
+    live = [0] * (max(r.last_step for r in requests) + 1)
+    for r, size in zip(requests, sizes, strict=True):
+        for step in range(r.first_step, r.last_step + 1):
+            live[step] += size
+    saved: dict[int, int] = {}  # by what is written
+    for pair in shared:
+        saved[pair.written] = saved.get(pair.written, 0) + pair.saved(sizes)
+    for written, common in saved.items():
+        live[requests[written].first_step] -= min(common, sizes[written])
+    best = max(live)
+    return (best, live.index(best)) if best else (0, -1)
 
 
 def _overlaps(requests: Sequence[Request]) -> list[list[int]]:
@@ -87,27 +105,81 @@ def _place(
     return offsets, total
 
 
+def _place_over(
+    sizes: Sequence[int],
+    overlaps: Sequence[Sequence[int]],
+    shared: Mapping[tuple[int, int], Shared],
+    alignment: int,
+    order: Sequence[int],
+) -> tuple[list[int], int]:
+    """As :func:`_place`, where some buffers may lie over others: each goes to the lowest place.
+
+    Args:
+        shared: by what is read and what is written.
+    """
+    offsets = [-1] * len(sizes)
+    total = 0
+    for i in order:
+        refused: list[tuple[int, int, int]] = []  # between two places, but at one
+        for j in overlaps[i]:
+            if offsets[j] < 0:
+                continue
+            begin, end, but = offsets[j] - sizes[i], offsets[j] + sizes[j], -1
+            if (over := shared.get((j, i))) is not None:  # i is written
+                but = offsets[j] if over.most is None else -1
+                begin = begin if over.most is None else max(begin, offsets[j] + over.most)
+            elif (over := shared.get((i, j))) is not None:  # i is read
+                but = offsets[j] if over.most is None else -1
+                end = end if over.most is None else min(end, offsets[j] - over.most)
+            refused.append((begin, end, but))
+        places = {0, *(aligned(end, alignment) for _, end, _ in refused), *(but for *_, but in refused)}
+        offsets[i] = min(
+            at
+            for at in places
+            if at >= 0 and all(at <= begin or at >= end or at == but for begin, end, but in refused)
+        )
+        total = max(total, offsets[i] + sizes[i])
+    return offsets, total
+
+
 def _orders(requests: Sequence[Request]) -> list[list[int]]:
     keys: list[Callable[[Request], tuple[int, ...]]] = [
-        lambda r: (-r.size, r.first_step),
-        lambda r: (r.first_step, -r.size),
-        lambda r: (r.first_step - r.last_step, -r.size),
-        lambda r: (-r.size * (r.last_step - r.first_step + 1), r.first_step),
+        lambda r: (-r.nbytes, r.first_step),
+        lambda r: (r.first_step, -r.nbytes),
+        lambda r: (r.first_step - r.last_step, -r.nbytes),
+        lambda r: (-r.nbytes * (r.last_step - r.first_step + 1), r.first_step),
+        lambda r: (-r.last_step, -r.nbytes),
     ]
     return [sorted(range(len(requests)), key=lambda i, key=key: (*key(requests[i]), i)) for key in keys]  # type: ignore[misc]
 
 
-def plan_arena(requests: Sequence[Request], *, threads: int = 1, scratch_bytes: int = 0) -> Arena:
+def plan_arena(
+    requests: Sequence[Request],
+    *,
+    shared: Sequence[Shared] = (),
+    alignment: int = ALIGNMENT,
+    threads: int = 1,
+    scratch_bytes: int = 0,
+) -> Arena:
     """The arena for ``requests``.
 
     Args:
+        shared: which of them may lie over each other.
+        alignment: of each buffer, in bytes.
         threads, scratch_bytes: handed through; ``requests`` holds the scratch of so many threads.
     """
-    bound, peak = lower_bound(requests)
+    bound, peak = lower_bound(requests, shared, alignment)
     best: tuple[list[int], int] | None = None
-    sizes, overlaps = [r.size for r in requests], _overlaps(requests)
+    sizes, overlaps = [aligned(r.nbytes, alignment) for r in requests], _overlaps(requests)
+    pairs = {(pair.read, pair.written): pair for pair in shared}
+
+    def placed(order: Sequence[int]) -> tuple[list[int], int]:
+        if pairs:
+            return _place_over(sizes, overlaps, pairs, alignment, order)
+        return _place(sizes, overlaps, order)
+
     for order in _orders(requests):
-        offsets, total = _place(sizes, overlaps, order)
+        offsets, total = placed(order)
         if best is None or total < best[1]:
             best = offsets, total
         for _ in range(ROUNDS):
@@ -116,7 +188,7 @@ def plan_arena(requests: Sequence[Request], *, threads: int = 1, scratch_bytes: 
             highest = max(range(len(requests)), key=lambda i: (offsets[i] + sizes[i], -i))
             position = order.index(highest)
             order.insert(position // 2, order.pop(position))
-            offsets, total = _place(sizes, overlaps, order)
+            offsets, total = placed(order)
             if total < best[1]:
                 best = offsets, total
     offsets, total = best if best is not None else ([], 0)

@@ -16,7 +16,7 @@ from tvm.tirx import PrimFunc
 
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, Stage
 from edgepack.compiler.kernels.cpu.generic.copy import copy
-from edgepack.compiler.planner.arena import Request, aligned, plan_arena
+from edgepack.compiler.planner.arena import Request, Shared, aligned, plan_arena
 from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.float16_gpu import HalfTensors
 from edgepack.compiler.planner.program import Call, Program, Value
@@ -73,10 +73,11 @@ class Layout:
         self.pool = ConstantPool(
             program.constants,
             flush=not cpu.target.strict_math,
-            alignment=cpu.target.constant_alignment,
+            alignment=cpu.target.data_alignment,
         )
         self.steps: list[AnyStep] = []
         self.requests: dict[Side, list[Request]] = {"gpu": [], "cpu": []}
+        self.shared: list[Shared] = []
         self.scratch_bytes = 0
         self._places: dict[tuple[Side, str, int], Argument] = {}
         # Results that are outputs are computed in the caller's memory; the second output of one is a copy.
@@ -202,6 +203,18 @@ class Layout:
             self._touch(self._on("cpu", value), last)
         for argument in read:
             self._touch(argument, last)
+        self._share(call, implementation)
+
+    def _share(self, call: Call, implementation: Implementation) -> None:
+        """Notes what a result may lie over, should nothing read that afterwards."""
+        for overlap in implementation.overlaps:
+            value = call.arguments[overlap.param]
+            again = sum(other is value for other in call.arguments) > 1
+            if value.kind != "buffer" or again or len(call.results) != 1:
+                continue
+            read, written = self._on("cpu", value), self._on("cpu", call.results[0])
+            if {read.kind, written.kind} == {"arena"} and read.offset == written.offset == 0:
+                self.shared.append(Shared(read.index, written.index, overlap.most))
 
     def _temps(self, implementation: Implementation, first: int) -> list[Argument]:
         """Buffers in the arena between the stages, each in use from the first to the last that names it."""
@@ -275,7 +288,13 @@ class Layout:
             slow: what the plan says of slow kernels.
         """
         arenas = {
-            "arena": plan_arena(self.requests["cpu"], threads=self.threads, scratch_bytes=self.scratch_bytes),
+            "arena": plan_arena(
+                self.requests["cpu"],
+                shared=self._shared(),
+                alignment=self.cpu.target.data_alignment,
+                threads=self.threads,
+                scratch_bytes=self.scratch_bytes,
+            ),
             "device": plan_arena(self.requests["gpu"]),
         }
         offsets = {kind: {b.name: b.offset for b in arena.buffers} for kind, arena in arenas.items()}
@@ -300,6 +319,13 @@ class Layout:
         functions = {s: f for s, f in self.cpu.functions.items() if s in used}
         texts = {s: t for s, t in self.gpu.texts.items() if s in used} if self.gpu else {}
         return Built(plan, functions, tuple(self.pool.arrays), texts)
+
+    def _shared(self) -> list[Shared]:
+        """Pairs of buffers of which one is read for the last time where the other is written first."""
+        requests = self.requests["cpu"]
+        return [
+            pair for pair in self.shared if requests[pair.read].last_step == requests[pair.written].first_step
+        ]
 
     def _placed(self, index: int, step: AnyStep, offsets: Mapping[str, Mapping[str, int]]) -> AnyStep:
         """A step whose arguments say where in the arenas they lie."""

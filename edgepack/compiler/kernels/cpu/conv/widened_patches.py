@@ -17,15 +17,17 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx import IntImm
 
-from edgepack.compiler.kernels.contract import Array, Packing
+from edgepack.compiler.kernels.contract import Array, Implementation, Overlap, Packing
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
+from edgepack.compiler.kernels.cpu.conv.over_input import PixelOrder
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, Origin, TileAt, TileProduct
 from edgepack.compiler.kernels.cpu.emit.indices import Index, div, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix, Steps
 from edgepack.compiler.kernels.cpu.micro.word_pairs import PATCH_BYTES, WordPairs, widened_pairs
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["WidenedPatches"]
 
@@ -131,6 +133,25 @@ class WidenedPatches(ImplicitGemm):
         if self.in_quads:
             return e.let(e.vload(self.patch, at, 1))
         return e.let(tirx.reinterpret("int32", e.vload(self.patch, at * 2, 2)))
+
+    def build(self) -> Implementation:
+        return replace(super().build(), overlaps=self._overlaps())
+
+    def _overlaps(self) -> tuple[Overlap, ...]:
+        """A tile's windows are widened before any of its results is stored."""
+        c, fused = self.elements, self.fused
+        if c.batch != 1 or fused.row_stride != c.out_channels or c.depth_window:
+            return ()
+        bytes_out = c.out_channels * DTYPE_BYTES[self.micro.types.result]
+        order = PixelOrder(
+            (c.height, c.width),
+            (c.out_height, c.out_width),
+            (c.pad_top, c.pad_left),
+            c.strides,
+            c.in_channels,
+            bytes_out,
+        )
+        return (Overlap(fused.operand(0), order.most(self.tile.rows)),)
 
     # The patch --------------------------------------------------------------------------------------------
 

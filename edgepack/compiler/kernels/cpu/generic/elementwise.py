@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
+import tvm_ffi
+from tvm.ir import TensorLoad
+from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError, Stage
+from edgepack.compiler.kernels.contract import Implementation, Overlap, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_own_position
 from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
-from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
 from edgepack.compiler.kernels.cpu.generic.interleaved_kernel import InterleavedKernel
 from edgepack.compiler.kernels.expressions.operations import FLOATS
@@ -69,7 +73,52 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     parameters = {**kernel.parameters(), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype in FLOATS)
     packed = tuple(Packing(i, "float16", lambda table: table.astype(np.float16)) for i in half)
-    return Implementation("elementwise", tuple(stages), packed, parameters=parameters, flops=flops)
+    return Implementation(
+        "elementwise",
+        tuple(stages),
+        packed,
+        overlaps=_overlaps(blocks, params, outputs) if lanes == 1 and not half else (),
+        parameters=parameters,
+        flops=flops,
+    )
+
+
+def _overlaps(
+    blocks: Sequence[Block], params: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> tuple[Overlap, ...]:
+    """The parameters in whose places the result may be computed: of each only the element is read that stands
+    where the result does. (Vectors would do so too, were it not that the last two of a row may overlap.)"""
+    if len(outputs) != 1:
+        return ()
+    (output,) = outputs
+    read: set[Buffer] = set()
+    elsewhere: set[Buffer] = set()
+    for block in blocks:
+
+        def visit(load: TensorLoad, block: Block = block) -> None:
+            read.add(load.source)
+            if not _is_position(load.indices, block):
+                elsewhere.add(load.source)
+
+        tvm_ffi.structural_walk(block.value, [(TensorLoad, visit)])
+    if any(block.target in elsewhere or not _is_alike(block.target, output) for block in blocks):
+        return ()
+    return tuple(
+        Overlap(i)
+        for i, param in enumerate(params)
+        if param in read - elsewhere and _is_alike(param, output) and param.dtype == output.dtype
+    )
+
+
+def _is_position(indices: Sequence[Any], block: Block) -> bool:
+    """Whether they are the position at which the block stores."""
+    own = zip(indices, block.iters, strict=False)
+    return len(indices) == len(block.iters) and all(i.same_as(v) for i, v in own)
+
+
+def _is_alike(buffer: Buffer, other: Buffer) -> bool:
+    """Whether both have one shape."""
+    return [int(d) for d in buffer.shape] == [int(d) for d in other.shape]
 
 
 def _lanes(dtypes: Sequence[str], target: CpuTarget) -> int:
