@@ -1,4 +1,4 @@
-"""What a report shows of a plan: its arena over time, operators, measured times, and a table of kernels."""
+"""What a report shows of a plan: its arena over time, operators, what was measured, a table of kernels."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from edgepack.report.figures import (
     memory_map,
 )
 from edgepack.report.results import BenchResult
+from edgepack.runners.instructions import StepInstructions, step_instructions
 from edgepack.runners.profile import ProfileEntry, profile_entries
 
 __all__ = ["KernelRow", "Kernels", "duration", "threads_text"]
@@ -129,6 +130,27 @@ class Kernels:
         )
 
     @property
+    def instructions(self) -> BarChart | None:
+        """Counted instructions, the most first; None where none were counted."""
+        if self.bench is None or self.bench.instructions is None or not self.bench.instructions.steps:
+            return None
+        steps = step_instructions(self.record, self.bench.instructions.steps)
+        most = sorted(steps, key=lambda step: (-step.instructions, step.step))
+        rows = [_counted(step) for step in most[:_MOST_ROWS]]
+        if rest := most[_MOST_ROWS:]:
+            count, share = sum(step.instructions for step in rest), sum(step.share for step in rest)
+            rows.append(
+                BarRow(f"{len(rest)} others", (Value(count, f"{count:,}, {share:.1%}"),), others=True)
+            )
+        return bar_chart(
+            "Instructions by step",
+            f"Exact counts of one run on {self.bench.where}; they are no times.",
+            "nodes",
+            ("instructions",),
+            rows,
+        )
+
+    @property
     def table(self) -> list[KernelRow]:
         """All kernels, the most work first."""
         uses: dict[str, list[str]] = {}
@@ -169,6 +191,12 @@ def _timed(entry: ProfileEntry) -> BarRow:
     label = ", ".join(entry.nodes) or " + ".join(entry.ops) or entry.rule
     value = Value(entry.us, f"{duration(entry.us)}, {entry.share:.1%}")
     return BarRow(label, (value,), f"{entry.rule}{speed}")
+
+
+def _counted(step: StepInstructions) -> BarRow:
+    label = ", ".join(step.nodes) or " + ".join(step.ops) or step.rule
+    value = Value(step.instructions, f"{step.instructions:,}, {step.share:.1%}")
+    return BarRow(label, (value,), f"step {step.step}, {step.rule}")
 
 
 def threads_text(bench: BenchResult) -> str:
