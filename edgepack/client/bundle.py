@@ -176,8 +176,16 @@ class Bundle:
         return target
 
     def inspect(self) -> dict[str, Any]:
-        """The manifest as plain data (what ``edgepack inspect --json`` prints)."""
-        return self.manifest.model_dump(mode="json")
+        """The manifest as plain data, and ``arena_use``: how many bytes of each arena are in use at each step
+        of a run, and what is there at the peak (what ``edgepack inspect --json`` prints).
+
+        Raises:
+            ConfigError: the manifest's buffers are outside of the arena, or of steps that there are not.
+        """
+        from edgepack.bundle.live_memory import all_arena_uses
+
+        uses = [use.to_json() for use in all_arena_uses(self.manifest)]
+        return {**self.manifest.model_dump(mode="json"), "arena_use": uses}
 
     @guarded
     def load(

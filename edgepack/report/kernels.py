@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgepack.bundle.manifest import BufferRecord, KernelRecord, Manifest, VariantRecord
+from edgepack.bundle.live_memory import arena_uses
+from edgepack.bundle.manifest import KernelRecord, Manifest, VariantRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count
 from edgepack.report.figures import (
@@ -59,22 +60,14 @@ class Kernels:
             f"made by {', '.join(step.nodes[:3]) or step.kernel or 'a copy'}" for step in self.record.steps
         ]
         found = []
-        for title, buffers, size in (
-            ("The arena over a run", memory.buffers, memory.arena),
-            ("The GPU's arena over a run", memory.gpu_buffers, memory.gpu_arena),
-        ):
-            if not buffers or not size:
-                continue
-            if any(b.last_step >= len(makers) or not _placed(b, size) for b in buffers):
-                raise ConfigError(
-                    "The manifest's arena has a buffer outside of it, or of steps that there are not.",
-                    hint="Pack the model again.",
-                )
+        for use in arena_uses(self.record):
+            buffers = memory.gpu_buffers if use.gpu else memory.buffers
+            title = "The GPU's arena over a run" if use.gpu else "The arena over a run"
             description = (
-                f"{len(buffers)} buffers in {human_bytes(size)}, placed by when they are in use, in "
+                f"{len(buffers)} buffers in {human_bytes(use.arena)}, placed by when they are in use, in "
                 f"{len(makers)} steps."
             )
-            found.append(memory_map(buffers, makers, size, title, description))
+            found.append(memory_map(buffers, makers, use.arena, title, description))
         return found
 
     @property
@@ -170,11 +163,6 @@ class Kernels:
             )
             for one in ordered
         ]
-
-
-def _placed(buffer: BufferRecord, arena: int) -> bool:
-    """Whether it lies in the arena, and ends after it begins."""
-    return buffer.first_step <= buffer.last_step and buffer.offset + buffer.nbytes <= arena
 
 
 def _folded(ordered: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:

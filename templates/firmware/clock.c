@@ -16,11 +16,11 @@ void firmware_count_instructions(void) {
 /* The counter has 32 bits. That is enough between two calls. */
 static uint64_t ticks(void) {
     static uint32_t last;
-    static uint64_t sum = 1;
+    static uint64_t sum;
     uint32_t now = instruction_counter();
     sum += now - last;
     last = now;
-    return sum;
+    return 1 + sum;
 }
 
 uint64_t edgepack_now_ns(void) {
