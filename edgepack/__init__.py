@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from edgepack.release.interface import make_release, new_project
     from edgepack.release.run import Release
     from edgepack.runners.bench import Measurement
+    from edgepack.runners.instructions import Instructions
     from edgepack.runners.verify import Verification
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Comparison",
     "ConfigError",
     "EdgepackError",
+    "Instructions",
     "InternalError",
     "LayersVerification",
     "Measurement",
@@ -91,6 +93,7 @@ _PLACES = {
     **dict.fromkeys(("make_release", "new_project"), "release.interface"),
     "CompareOptions": "options",
     "Comparison": "commands.compare",
+    "Instructions": "runners.instructions",
     "LayersVerification": "commands.layers",
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",

@@ -40,6 +40,7 @@ TOOLS = {
     "camera": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "cpp": ("aarch64-linux-gnu-g++", "cmake", "qemu-aarch64"),
     "firmware": ("arm-none-eabi-gcc", "cmake", "qemu-system-arm"),
+    "keywords": ("cc", "arm-none-eabi-gcc", "cmake", "qemu-system-arm"),
     "python": (),
     "rust": ("cargo",),
     "swift": (),

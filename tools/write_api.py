@@ -26,7 +26,7 @@ OPTIONS = {"PackOptions": "pack", "QuantizeOptions": "quantize", "CompareOptions
 #: What the page has, by section; all names of ``edgepack.__all__`` but the version are in one.
 SECTIONS = {
     "Packing": ("pack", "PackOptions"),
-    "Bundles": ("Bundle", "Verification", "Measurement"),
+    "Bundles": ("Bundle", "Verification", "Measurement", "Instructions"),
     "Quantising": ("quantize", "QuantizeOptions", "Quantized"),
     "Comparing": ("compare", "CompareOptions", "Comparison", "verify_layers", "LayersVerification"),
     "Packages": ("export",),

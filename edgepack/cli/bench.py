@@ -18,6 +18,7 @@ from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.runners.bench import Measurement
+    from edgepack.runners.instructions import Instructions, StepInstructions
     from edgepack.runners.profile import ProfileEntry
 
 __all__ = ["command"]
@@ -26,10 +27,16 @@ __all__ = ["command"]
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(
-    "--runs", type=click.IntRange(min=1), default=50, show_default=True, help="Runs that are measured."
+    "--runs",
+    type=click.IntRange(min=1),
+    help="Runs that are measured.  [default: 50; 2 where instructions are counted]",
 )
-@click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Runs before that.")
-@click.option("--profile", is_flag=True, help="Measure each step of the model too.")
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=0),
+    help="Runs before that.  [default: 5; 0 where instructions are counted]",
+)
+@click.option("--profile", is_flag=True, help="Time each step of the model too; its instructions always are.")
 @click.option(
     "--variant",
     metavar="DEVICE",
@@ -48,16 +55,19 @@ def command(
     *,
     settings: Settings,
     bundle: Path,
-    runs: int,
-    warmup: int,
+    runs: int | None,
+    warmup: int | None,
     profile: bool,
     variant: str | None,
     peak: float | None,
     as_json: bool,
     **options: Unpack[RunKeywords],
 ) -> None:
-    """Measure BUNDLE with its own program: latency, memory, load time, time to the first result."""
+    """Measure BUNDLE with its own program: latency, memory, load time, time to the first result.
+
+    Of firmware under an emulator instructions are counted, those of a run and of each step."""
     from edgepack.api import Bundle
+    from edgepack.runners.instructions import step_instructions
     from edgepack.runners.profile import profile_entries
 
     if peak is not None and not profile:
@@ -65,10 +75,20 @@ def command(
     note_alias(settings, options["device"])
     with progress(settings) as show:
         opened = Bundle(bundle)
-        show("bench", f"{opened.manifest.name}, {runs} runs")
+        show("bench", opened.manifest.name)
         result = opened.bench(runs=runs, warmup=warmup, profile=profile, variant=variant, **options)
     limit = peak * result.threads if peak is not None else None
     code = opened.manifest.code(result.variant)
+    if (counted := result.instructions) is not None:
+        if peak is not None:
+            raise click.UsageError("--peak is for times; of this bundle instructions are counted.")
+        steps = step_instructions(code, counted.steps)
+        if as_json:
+            print_json({**result.to_json(), "steps": [step.to_json() for step in steps]})
+            return
+        say(printable(f"{opened.manifest.name} on {result.where}, instructions (exact counts, no times)"))
+        say(_counts(counted, result.arena_bytes) + "\n\n" + _counted_steps(steps))
+        return
     entries = profile_entries(code, result.steps_us, limit) if profile else []
     if as_json:
         profiled = {"profile": [entry.to_json() for entry in entries]} if profile else {}
@@ -102,6 +122,33 @@ def _table(result: Measurement, flops: int) -> str:
     if flops and result.real_speed and summary["median_ms"] > 0:
         rows.append(["speed", f"{human_count(flops / summary['median_ms'] * 1e3)}FLOP/s"])
     return table(rows, right=[1])
+
+
+def _counts(counted: Instructions, arena_bytes: int) -> str:
+    note = "" if counted.repeatable else "of the last run; others took another number"
+    rows = [
+        ["a run", f"{counted.run:,}", note],
+        ["to open the model", f"{counted.load:,}", ""],
+        ["arena", human_bytes(arena_bytes), ""],
+    ]
+    return table(rows, right=[1])
+
+
+def _counted_steps(steps: Sequence[StepInstructions]) -> str:
+    """The steps in the order in which they run, with their instructions."""
+    rows = [
+        [
+            str(step.step),
+            f"{step.instructions:,}",
+            f"{step.share:.1%}",
+            "" if step.per_operation is None else f"{step.per_operation:.2f}",
+            step.rule or step.kernel,
+            (", ".join(step.nodes) or " ".join(step.ops))[:60],
+        ]
+        for step in steps
+    ]
+    header = ["step", "instructions", "share", "per FLOP", "rule", "nodes"]
+    return table(rows, header=header, right=[0, 1, 2, 3])
 
 
 def _profile(entries: Sequence[ProfileEntry]) -> str:

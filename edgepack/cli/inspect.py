@@ -19,20 +19,27 @@ __all__ = ["command"]
 @click.command()
 @click.argument("path", metavar="BUNDLE|MODEL", type=click.Path(path_type=Path))
 @click.option("--kernels", is_flag=True, help="List a bundle's kernels, with the rules that made them.")
+@click.option(
+    "--memory", is_flag=True, help="Show a bundle's arena at every step, for all kinds of CPU and GPU."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @verbosity_options
-def command(settings: Settings, path: Path, kernels: bool, as_json: bool) -> None:
+def command(settings: Settings, path: Path, kernels: bool, memory: bool, as_json: bool) -> None:
     """Show what a bundle holds and needs, or what a model file takes and gives."""
     del settings
     if path.is_file() and path.name != "manifest.json":
-        _model(path, as_json, kernels)
+        if kernels or memory:
+            raise click.UsageError("--kernels and --memory are for bundles; a model file has none yet.")
+        _model(path, as_json)
     else:
-        _bundle(path, as_json, kernels)
+        _bundle(path, as_json, kernels, memory)
 
 
-def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
+def _bundle(path: Path, as_json: bool, kernels: bool, memory: bool) -> None:
     from edgepack.api import Bundle
+    from edgepack.bundle.live_memory import all_arena_uses, arena_uses
     from edgepack.cli import tables
+    from edgepack.cli.arena_chart import arena_chart
     from edgepack.render.formatting import human_count
 
     bundle = Bundle(path)
@@ -51,6 +58,10 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
         tables.signature_table(manifest),
         tables.files_table(manifest),
         tables.memory_table(manifest),
+        *(
+            arena_chart(use, every_step=memory)
+            for use in (all_arena_uses(manifest) if memory else arena_uses(manifest))
+        ),
         tables.gpu_table(manifest),
         tables.footprint_table(manifest),
         tables.audit_table(manifest),
@@ -61,11 +72,9 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
     say("\n\n".join(part for part in parts if part))
 
 
-def _model(path: Path, as_json: bool, kernels: bool) -> None:
+def _model(path: Path, as_json: bool) -> None:
     from edgepack.pipeline.compile import summarise
 
-    if kernels:
-        raise click.UsageError("--kernels is for bundles; a model file has none yet.")
     summary = summarise(path)
     if as_json:
         print_json(summary.to_json())

@@ -126,7 +126,13 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
         bundle = api.pack(**options, cache=not no_cache, progress=show)
     if as_json:
         seconds = {stage: round(value, 3) for stage, value in bundle.stage_seconds.items()}
-        print_json({"bundle": str(bundle.path), "seconds": seconds, "manifest": bundle.inspect()})
+        print_json(
+            {
+                "bundle": str(bundle.path),
+                "seconds": seconds,
+                "manifest": bundle.manifest.model_dump(mode="json"),
+            }
+        )
         return
     say(_summary(bundle, settings))
     if "wheel" in options["formats"]:
@@ -134,7 +140,9 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
+    from edgepack.bundle.live_memory import all_arena_uses
     from edgepack.cli import tables
+    from edgepack.cli.arena_chart import arena_chart
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
@@ -148,8 +156,12 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
             lines += [printable(f"float for the sake of the outputs: {', '.join(quantised.kept_float)}")]
         lines += [] if settings.quiet else [_OF_LAYERS]
     if not settings.quiet:
-        parts = [tables.files_table(manifest), tables.memory_table(manifest)] if settings.verbose else []
-        parts = [*(parts or [tables.overview_table(manifest)]), tables.footprint_table(manifest)]
+        if settings.verbose:
+            charts = [arena_chart(use, every_step=True) for use in all_arena_uses(manifest)]
+            parts = [tables.files_table(manifest), tables.memory_table(manifest), *charts]
+        else:
+            parts = [tables.overview_table(manifest)]
+        parts.append(tables.footprint_table(manifest))
         if settings.verbose:
             taken = [
                 [stage, f"{seconds:.1f} s"]

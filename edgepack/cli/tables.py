@@ -103,7 +103,7 @@ def memory_table(manifest: Manifest) -> str:
     """What a session needs, against the lower bound, and how large the runtime is."""
     memory = manifest.memory
     peak = ""
-    if 0 <= memory.peak_step < len(manifest.steps):
+    if not memory.buffers and 0 <= memory.peak_step < len(manifest.steps):
         step = manifest.steps[memory.peak_step]
         nodes = f" ({', '.join(step.nodes[:2])})" if step.nodes else ""
         peak = f"step {memory.peak_step} of {len(manifest.steps)}: {step.kernel}{nodes}"

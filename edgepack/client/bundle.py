@@ -111,8 +111,8 @@ class Bundle:
     def bench(
         self,
         *,
-        runs: int = 50,
-        warmup: int = 5,
+        runs: int | None = None,
+        warmup: int | None = None,
         profile: bool = False,
         variant: str | None = None,
         **options: Unpack[RunKeywords],
@@ -120,9 +120,10 @@ class Bundle:
         """Let the bundle's own program measure itself. Errors as in :meth:`verify`.
 
         Args:
-            runs: runs that are measured.
-            warmup: runs before them.
-            profile: measure each step too.
+            runs: runs that are measured; default 50, or 2 where instructions are counted, which is done in
+                place of times for firmware under an emulator.
+            warmup: runs before them; default 5, or none where instructions are counted.
+            profile: time each step too; instructions are always counted by step.
             variant: device whose kernels are measured, of a library for several kinds of CPU; default those
                 that the CPU takes.
             options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in :meth:`verify`.
@@ -132,8 +133,10 @@ class Bundle:
         check_options(options, "bench")
         where = RunOptions(**options)
         check_run(where)
-        check_whole("runs", runs, least=1)
-        check_whole("warmup", warmup, least=0)
+        if runs is not None:
+            check_whole("runs", runs, least=1)
+        if warmup is not None:
+            check_whole("warmup", warmup, least=0)
         measured = BenchOptions(runs=runs, warmup=warmup, profile=profile, variant=variant, where=where)
         return bench(self.path, self.manifest, measured)
 
@@ -173,8 +176,16 @@ class Bundle:
         return target
 
     def inspect(self) -> dict[str, Any]:
-        """The manifest as plain data (what ``edgepack inspect --json`` prints)."""
-        return self.manifest.model_dump(mode="json")
+        """The manifest as plain data, and ``arena_use``: how many bytes of each arena are in use at each step
+        of a run, and what is there at the peak (what ``edgepack inspect --json`` prints).
+
+        Raises:
+            ConfigError: the manifest's buffers are outside of the arena, or of steps that there are not.
+        """
+        from edgepack.bundle.live_memory import all_arena_uses
+
+        uses = [use.to_json() for use in all_arena_uses(self.manifest)]
+        return {**self.manifest.model_dump(mode="json"), "arena_use": uses}
 
     @guarded
     def load(

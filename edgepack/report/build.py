@@ -220,7 +220,9 @@ def _tiles(manifest: Manifest, bench: BenchResult | None, verification: VerifyRe
     shared = manifest.artifact("shared") or manifest.artifact("static") or manifest.artifact("program")
     memory = manifest.memory
     tiles = []
-    if bench is not None and bench.real_speed:
+    if bench is not None and bench.instructions is not None:
+        tiles.append(Tile("instructions of a run", human_count(bench.instructions.run).strip(), "counted"))
+    elif bench is not None and bench.real_speed:
         tiles.append(Tile("latency", f"{bench.median_ms:.3g} ms", f"median, {threads_text(bench)}"))
     if shared is not None:
         tiles.append(

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgepack.bundle.live_memory import bytes_in_use
 from edgepack.bundle.manifest import BufferRecord
 from edgepack.render.formatting import human_bytes
 from edgepack.text.printable import printable
@@ -213,7 +214,7 @@ def memory_map(
         )
 
     boxes = tuple(map(box, buffers))
-    used = _bytes_in_use(buffers, steps)
+    used = bytes_in_use(buffers, steps)
     most = max(used)
     at = used.index(most)
     bottom = _TOP + _MAP + _BETWEEN + _CURVE
@@ -235,19 +236,6 @@ def memory_map(
         peak_text=f"most in use: {human_bytes(most)} at step {at}",
         scratch=any(one.scratch for one in boxes),
     )
-
-
-def _bytes_in_use(buffers: Sequence[BufferRecord], steps: int) -> list[int]:
-    change = [0] * (steps + 1)
-    for buffer in buffers:
-        change[buffer.first_step] += buffer.nbytes
-        change[buffer.last_step + 1] -= buffer.nbytes
-    used = []
-    live = 0
-    for step in range(steps):
-        live += change[step]
-        used.append(live)
-    return used
 
 
 def _step_ticks(steps: int) -> range:

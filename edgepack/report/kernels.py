@@ -1,11 +1,12 @@
-"""What a report shows of a plan: its arena over time, operators, measured times, and a table of kernels."""
+"""What a report shows of a plan: its arena over time, operators, what was measured, a table of kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgepack.bundle.manifest import BufferRecord, KernelRecord, Manifest, VariantRecord
+from edgepack.bundle.live_memory import arena_uses
+from edgepack.bundle.manifest import KernelRecord, Manifest, VariantRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count
 from edgepack.report.figures import (
@@ -17,6 +18,7 @@ from edgepack.report.figures import (
     memory_map,
 )
 from edgepack.report.results import BenchResult
+from edgepack.runners.instructions import StepInstructions, step_instructions
 from edgepack.runners.profile import ProfileEntry, profile_entries
 
 __all__ = ["KernelRow", "Kernels", "duration", "threads_text"]
@@ -58,22 +60,14 @@ class Kernels:
             f"made by {', '.join(step.nodes[:3]) or step.kernel or 'a copy'}" for step in self.record.steps
         ]
         found = []
-        for title, buffers, size in (
-            ("The arena over a run", memory.buffers, memory.arena),
-            ("The GPU's arena over a run", memory.gpu_buffers, memory.gpu_arena),
-        ):
-            if not buffers or not size:
-                continue
-            if any(b.last_step >= len(makers) or not _placed(b, size) for b in buffers):
-                raise ConfigError(
-                    "The manifest's arena has a buffer outside of it, or of steps that there are not.",
-                    hint="Pack the model again.",
-                )
+        for use in arena_uses(self.record):
+            buffers = memory.gpu_buffers if use.gpu else memory.buffers
+            title = "The GPU's arena over a run" if use.gpu else "The arena over a run"
             description = (
-                f"{len(buffers)} buffers in {human_bytes(size)}, placed by when they are in use, in "
+                f"{len(buffers)} buffers in {human_bytes(use.arena)}, placed by when they are in use, in "
                 f"{len(makers)} steps."
             )
-            found.append(memory_map(buffers, makers, size, title, description))
+            found.append(memory_map(buffers, makers, use.arena, title, description))
         return found
 
     @property
@@ -129,6 +123,27 @@ class Kernels:
         )
 
     @property
+    def instructions(self) -> BarChart | None:
+        """Counted instructions, the most first; None where none were counted."""
+        if self.bench is None or self.bench.instructions is None or not self.bench.instructions.steps:
+            return None
+        steps = step_instructions(self.record, self.bench.instructions.steps)
+        most = sorted(steps, key=lambda step: (-step.instructions, step.step))
+        rows = [_counted(step) for step in most[:_MOST_ROWS]]
+        if rest := most[_MOST_ROWS:]:
+            count, share = sum(step.instructions for step in rest), sum(step.share for step in rest)
+            rows.append(
+                BarRow(f"{len(rest)} others", (Value(count, f"{count:,}, {share:.1%}"),), others=True)
+            )
+        return bar_chart(
+            "Instructions by step",
+            f"Exact counts of one run on {self.bench.where}; they are no times.",
+            "nodes",
+            ("instructions",),
+            rows,
+        )
+
+    @property
     def table(self) -> list[KernelRow]:
         """All kernels, the most work first."""
         uses: dict[str, list[str]] = {}
@@ -150,11 +165,6 @@ class Kernels:
         ]
 
 
-def _placed(buffer: BufferRecord, arena: int) -> bool:
-    """Whether it lies in the arena, and ends after it begins."""
-    return buffer.first_step <= buffer.last_step and buffer.offset + buffer.nbytes <= arena
-
-
 def _folded(ordered: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
     """The first rows, and the sums of the rest as one."""
     if len(ordered) <= _MOST_ROWS:
@@ -169,6 +179,12 @@ def _timed(entry: ProfileEntry) -> BarRow:
     label = ", ".join(entry.nodes) or " + ".join(entry.ops) or entry.rule
     value = Value(entry.us, f"{duration(entry.us)}, {entry.share:.1%}")
     return BarRow(label, (value,), f"{entry.rule}{speed}")
+
+
+def _counted(step: StepInstructions) -> BarRow:
+    label = ", ".join(step.nodes) or " + ".join(step.ops) or step.rule
+    value = Value(step.instructions, f"{step.instructions:,}, {step.share:.1%}")
+    return BarRow(label, (value,), f"step {step.step}, {step.rule}")
 
 
 def threads_text(bench: BenchResult) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from edgepack.bundle.fields import OptionalName
 from edgepack.bundle.manifest import Manifest
@@ -26,22 +26,41 @@ class _Result(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Counted(_Result):
+    """Instructions of firmware, as :class:`edgepack.runners.instructions.Instructions`."""
+
+    run: _Count
+    load: _Count
+    steps: tuple[_Count, ...]
+
+
 class BenchResult(_Result):
-    """Times of a run; those of whole runs in ms, those of steps in us."""
+    """Times of a run, those of whole runs in ms, those of steps in us; or its instructions, and no times."""
 
     where: str
     real_speed: bool
     threads: int = Field(ge=1)
-    runs_ms: tuple[_Positive, ...] = Field(min_length=1)
-    min_ms: _Positive
-    median_ms: _Positive
-    p90_ms: _Positive
-    p99_ms: _Positive
-    load_ms: _Positive
-    first_result_ms: _Positive
-    peak_rss_bytes: int = Field(ge=0)
+    runs_ms: tuple[_Positive, ...] = ()
+    min_ms: _Positive = 0.0
+    median_ms: _Positive = 0.0
+    p90_ms: _Positive = 0.0
+    p99_ms: _Positive = 0.0
+    load_ms: _Positive = 0.0
+    first_result_ms: _Positive = 0.0
+    peak_rss_bytes: int = Field(default=0, ge=0)
     steps_us: tuple[_Positive, ...] = ()
     variant: OptionalName = ""
+    instructions: _Counted | None = None
+
+    @model_validator(mode="after")
+    def _measured(self) -> BenchResult:
+        times = self.model_fields_set >= {"runs_ms", "min_ms", "median_ms", "p90_ms", "p99_ms", "load_ms"}
+        if self.instructions is None and not (times and self.runs_ms):
+            raise ValueError("it has neither times nor instructions")
+        return self
 
 
 class OutputResult(_Result):
@@ -105,9 +124,10 @@ def read_bench(source: Path | Mapping[str, Any], manifest: Manifest) -> BenchRes
             hint="Measure this bundle: `edgepack bench BUNDLE --profile --json`.",
         )
     steps = len(manifest.code(result.variant).steps)
-    if result.steps_us and len(result.steps_us) != steps:
+    measured = result.steps_us if result.instructions is None else result.instructions.steps
+    if measured and len(measured) != steps:
         raise ConfigError(
-            f"The measurement has {len(result.steps_us)} steps and the bundle {steps}: it is another's.",
+            f"The measurement has {len(measured)} steps and the bundle {steps}: it is another's.",
             hint="Measure this bundle: `edgepack bench BUNDLE --profile --json`.",
         )
     return result

@@ -89,7 +89,8 @@ class Runner(Protocol):
     One that runs programs elsewhere also has ``PLACE``, a text: how a place is written (``USER@HOST``). What
     the user wrote is then the setting ``place``. One that starts a single command of this machine may have
     ``call(device, argv, cwd)``, which returns that :class:`Call` and starts nothing: then it can be confined
-    to a sandbox (:mod:`edgepack.runners.sandbox`).
+    to a sandbox (:mod:`edgepack.runners.sandbox`). One whose clock counts the instructions of a program that
+    is told ``--instructions`` has ``COUNTS_INSTRUCTIONS = True``.
     """
 
     #: Whether its times are the device's own (an emulator's are not).

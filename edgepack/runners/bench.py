@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,16 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.options import RunOptions
 from edgepack.runners import Selected
-from edgepack.runners.program import Result, run_program, threads_arguments, understood
+from edgepack.runners.instructions import Instructions, read_instructions
+from edgepack.runners.program import Result, run_program, selected_runner, threads_arguments, understood
 
 __all__ = ["BenchOptions", "Measurement", "bench", "percentile"]
+
+#: Runs, and runs before them, unless the caller says otherwise; and where instructions are counted, where the
+#: second run shows that it takes as many as the first one.
+_TIMED, _COUNTED = (50, 5), (2, 0)
+#: Fields of a measurement, and of its summary, that are times.
+_TIMES = ("runs_ms", "load_ms", "first_result_ms", "steps_us", "peak_rss_bytes")
 
 
 @dataclass(frozen=True)
@@ -22,36 +29,44 @@ class BenchOptions:
     """How a bundle is measured.
 
     Attributes:
-        runs: that are measured.
-        warmup: runs before them.
-        profile: whether each step is measured too.
+        runs: that are measured; default 50, or 2 where instructions are counted.
+        warmup: runs before them; default 5, or none where instructions are counted.
+        profile: whether each step is timed too. Where instructions are counted, those of steps always are.
         variant: device whose kernels are measured, of a library for several kinds of CPU; default those that
             the CPU takes.
         where: how and where the program is run.
     """
 
-    runs: int = 50
-    warmup: int = 5
+    runs: int | None = None
+    warmup: int | None = None
     profile: bool = False
     variant: str | None = None
     where: RunOptions = field(default_factory=RunOptions)
 
-    def arguments(self) -> list[str | Path]:
-        """What the bundle's program is told; ConfigError for what cannot be measured."""
-        if self.runs < 1 or self.warmup < 0:
+    def decided(self, counting: bool) -> BenchOptions:
+        """With a number of runs and of those before; ConfigError for what cannot be measured."""
+        default = _COUNTED if counting else _TIMED
+        runs = default[0] if self.runs is None else self.runs
+        warmup = default[1] if self.warmup is None else self.warmup
+        if runs < 1 or warmup < 0:
             raise ConfigError(
-                f"{self.runs} runs after {self.warmup} for warm-up cannot be measured.",
+                f"{runs} runs after {warmup} for warm-up cannot be measured.",
                 hint="Use --runs 1 or more.",
             )
+        return replace(self, runs=runs, warmup=warmup)
+
+    def arguments(self, counting: bool) -> list[str | Path]:
+        """What the bundle's program is told."""
         arguments: list[str | Path] = ["bench", Path("test"), *threads_arguments(self.where.threads)]
         arguments += ["--warmup", str(self.warmup), "--runs", str(self.runs)]
         arguments += ["--profile"] if self.profile else []
+        arguments += ["--instructions"] if counting else []
         return arguments if self.variant is None else [*arguments, "--variant", self.variant]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of timing a bundle; times in milliseconds, as the loader program itself measured them.
+    """The result of measuring a bundle; times in milliseconds, as the loader program itself measured them.
 
     Attributes:
         real_speed: false under an emulator: then no time says anything about the device.
@@ -60,6 +75,7 @@ class Measurement:
         load_ms: opening the model: mapping the params, checking them, making a session.
         steps_us: median time of each step in microseconds (with ``profile``), in the order of the plan.
         variant: the kernels that were taken, of a library for several kinds of CPU.
+        instructions: of firmware under an emulator, counted in place of times: these then are empty or 0.
     """
 
     runner: str
@@ -74,10 +90,13 @@ class Measurement:
     arena_bytes: int
     steps_us: tuple[float, ...] = ()
     variant: str = ""
+    instructions: Instructions | None = None
 
     @property
     def summary(self) -> dict[str, float]:
-        """min, median, p90 and p99 of the runs, in ms."""
+        """min, median, p90 and p99 of the runs, in ms; empty where instructions were counted."""
+        if not self.runs_ms:
+            return {}
         return {
             "min_ms": min(self.runs_ms),
             "median_ms": percentile(self.runs_ms, 50),
@@ -86,9 +105,15 @@ class Measurement:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with the summary; under an emulator with a note that the times are not the device's."""
+        """Plain data, with the summary; under an emulator with a note that the times are not the device's.
+        Where instructions were counted there is no time, else no ``instructions``."""
+        if self.instructions is not None:
+            data = {key: value for key, value in asdict(self).items() if key not in _TIMES}
+            return {**data, "note": "counts of instructions are no times"}
         note = {} if self.real_speed else {"note": f"{self.runner} emulates: times say nothing about speed"}
-        return {**asdict(self), **self.summary, **note}
+        data = asdict(self)
+        del data["instructions"]
+        return {**data, **self.summary, **note}
 
 
 def bench(root: Path, manifest: Manifest, options: BenchOptions | None = None) -> Measurement:
@@ -96,43 +121,52 @@ def bench(root: Path, manifest: Manifest, options: BenchOptions | None = None) -
 
     Args:
         root: the bundle's folder.
-        options: default 50 runs after 5, on this machine or the device's runner.
+        options: default on this machine or by the device's runner.
 
     Raises:
         CheckFailedError: the program crashed, refused to run, or printed no result.
         ConfigError: the bundle has no program or no such variant, or an option is wrong.
         ToolchainError: the runner is missing, or the time is up.
     """
-    options = options or BenchOptions()
-    arguments = options.arguments()
+    asked = options or BenchOptions()
+    counting = getattr(selected_runner(manifest, asked.where).runner, "COUNTS_INSTRUCTIONS", False)
+    options = asked.decided(counting)
     _check_variant(root, manifest, options.variant)
-    selected, result = run_program(root, manifest, arguments, options.where)
-    with understood():
-        measured = _measurement(options, selected, result)
-    if len(measured.runs_ms) != options.runs:
-        raise CheckFailedError(f"The program measured {len(measured.runs_ms)} runs, not {options.runs}.")
-    steps = len(manifest.code(measured.variant).steps)
-    if len(measured.steps_us) not in ({steps} if options.profile else {0, steps}):
+    selected, result = run_program(
+        root, manifest, options.arguments(counting), options.where, refusals=["USAGE"] if counting else []
+    )
+    if counting and result.get("code") == "USAGE":
         raise CheckFailedError(
-            f"The program measured {len(measured.steps_us)} steps, the manifest has {steps}."
+            "The bundle's program cannot count instructions: it is of an older edgepack.",
+            hint="Pack the model again.",
         )
+    with understood():
+        measured = _measurement(options, selected, result, counting)
+    found = len(result["run_instructions"]) if counting else len(measured.runs_ms)
+    if found != options.runs:
+        raise CheckFailedError(f"The program measured {found} runs, not {options.runs}.")
+    steps = len(manifest.code(measured.variant).steps)
+    found = len(measured.instructions.steps if measured.instructions is not None else measured.steps_us)
+    if found not in ({steps} if options.profile or counting else {0, steps}):
+        raise CheckFailedError(f"The program measured {found} steps, the manifest has {steps}.")
     return measured
 
 
-def _measurement(options: BenchOptions, selected: Selected, result: Result) -> Measurement:
+def _measurement(options: BenchOptions, selected: Selected, result: Result, counting: bool) -> Measurement:
     return Measurement(
         runner=selected.name,
         where=selected.where,
         real_speed=selected.runner.REAL_SPEED,
         threads=int(result["threads"]),
-        warmup=options.warmup,
-        runs_ms=_times(result["runs_ms"]),
-        load_ms=float(result["load_ms"]),
-        first_result_ms=float(result["first_result_ms"]),
+        warmup=options.warmup or 0,
+        runs_ms=() if counting else _times(result["runs_ms"]),
+        load_ms=0.0 if counting else float(result["load_ms"]),
+        first_result_ms=0.0 if counting else float(result["first_result_ms"]),
         peak_rss_bytes=int(result["peak_rss_bytes"]),
         arena_bytes=int(result["arena_bytes"]),
         steps_us=_times(result.get("steps_us", [])),
         variant=str(result.get("variant", "")),
+        instructions=read_instructions(result) if counting else None,
     )
 
 

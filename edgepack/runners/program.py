@@ -31,6 +31,7 @@ __all__ = [
     "Result",
     "number",
     "run_program",
+    "selected_runner",
     "threads_arguments",
     "understood",
 ]
@@ -84,8 +85,7 @@ def run_program(
             f"The bundle {root} has no loader program.",
             hint="Pack for a device whose artifacts include `program`.",
         )
-    own = load_device(options.device) if isinstance(options.device, str | os.PathLike) else options.device
-    selected = select_runner(device_of(manifest.device, own), options.runner)
+    selected = selected_runner(manifest, options)
     if options.sandbox:
         selected = _sandboxed(selected)
         root = root.absolute()
@@ -94,6 +94,17 @@ def run_program(
     with _path_of_text(root.absolute()) as place:
         program = inside(place, artifact.path)
         return selected, _run_at(place, program, selected, arguments, options, refusals)
+
+
+def selected_runner(manifest: Manifest, options: RunOptions) -> Selected:
+    """Where the options have a bundle's program run.
+
+    Raises:
+        ConfigError: there is no such runner or device.
+        ToolchainError: the runner is missing.
+    """
+    own = load_device(options.device) if isinstance(options.device, str | os.PathLike) else options.device
+    return select_runner(device_of(manifest.device, own), options.runner)
 
 
 def _run_at(

@@ -17,10 +17,13 @@ from edgepack.runners.base import Availability, Call, DeviceLike, setting
 from edgepack.system.paths import find_program
 from edgepack.system.process import Completed, ask, execute
 
-__all__ = ["REAL_SPEED", "available", "call", "run"]
+__all__ = ["COUNTS_INSTRUCTIONS", "REAL_SPEED", "available", "call", "run"]
 
 #: Emulated times say nothing about a device.
 REAL_SPEED = False
+
+#: Of a program that is told ``--instructions``.
+COUNTS_INSTRUCTIONS = True
 
 
 def available(device: DeviceLike) -> Availability:
@@ -69,6 +72,7 @@ def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
     emulator = EMULATORS[device.arch]
     command = [
         *emulator.command(_machine(device), str(setting(device, "cpu") or ""), str(_find_qemu(device))),
+        *(("-icount", emulator.icount) if "--instructions" in words else ()),
         *("-kernel", image),
         *("-display", "none", "-serial", "none", "-monitor", "none", "-chardev", "stdio,id=console"),
         *("-semihosting-config", f"enable=on,target=native,chardev=console,{arguments}"),

@@ -1,21 +1,13 @@
-/* Proves on the device that the model's results are right, and measures it: the commands of the loader of
- * other devices, with the recorded data inside of the image. SPDX-License-Identifier: Apache-2.0 */
+/* Proves on the device that the model's results are right: the commands of the loader of other devices, with
+ * the recorded data inside of the image. measure.c has the measuring one. SPDX-License-Identifier: Apache-2.0
+ */
 #include "check.h"
 
 #include "firmware.h"
 #include "machine.h"
 #include "report.h"
 
-enum { GUARD_BYTE = 0x5a, DONE = 0, FAILED = 1, STACK_BYTE = 0xa5, WORDS = 16, COMMAND_LINE = 512 };
-
-typedef struct command {
-    const char *words[WORDS];
-    size_t count;
-    uint32_t threads;
-    uint32_t warmup;
-    uint32_t runs;
-    int profile;
-} command;
+enum { GUARD_BYTE = 0x5a, STACK_BYTE = 0xa5, COMMAND_LINE = 512 };
 
 static void fill(unsigned char *to, int value, size_t nbytes) {
     for (size_t i = 0; i < nbytes; i++) {
@@ -72,7 +64,7 @@ static unsigned char *place(const ep_tensor *tensor, unsigned char *room) {
     return room + CHECK_GUARD + ep_dtype_bytes(tensor->dtype);
 }
 
-static ep_status open_session(const command *what, ep_model *model, ep_session **session) {
+ep_status check_open(const command *what, ep_model *model, ep_session **session) {
     ep_options options = EP_OPTIONS_INIT;
     options.threads = what->threads;
     options.memory = check.memory;
@@ -81,7 +73,7 @@ static ep_status open_session(const command *what, ep_model *model, ep_session *
     return status == EP_OK ? ep_session_create(model, &options, session) : status;
 }
 
-static ep_status run_once(ep_session *session) {
+ep_status check_run(ep_session *session) {
     return ep_session_run(session, check.inputs, check.model->input_count, check.buffers,
                           check.model->output_count);
 }
@@ -100,11 +92,11 @@ static ep_status run_poisoned(const command *what, int second, int garbage, size
         check.buffers[i].nbytes = (size_t)tensor->nbytes;
         fill(check.buffers[i].data, garbage, check.buffers[i].nbytes);
     }
-    ep_status status = second ? EP_OK : open_session(what, &model, &session);
+    ep_status status = second ? EP_OK : check_open(what, &model, &session);
     if (status == EP_OK) {
         const unsigned char *top = stack_pointer();
         paint_stack();
-        status = second ? check.run_direct() : run_once(session);
+        status = second ? check.run_direct() : check_run(session);
         *stack = used_stack(top);
     }
     if (!second) {
@@ -183,84 +175,7 @@ static int verify(const command *what) {
     report_number("threads", 1);
     report_close('}');
     report_end();
-    return same(found, "ok") ? DONE : FAILED;
-}
-
-/* ---- bench ---- */
-
-static uint64_t median(uint64_t *values, size_t count) {
-    for (size_t i = 1; i < count; i++) {
-        for (size_t j = i; j > 0 && values[j - 1] > values[j]; j--) {
-            uint64_t larger = values[j - 1];
-            values[j - 1] = values[j];
-            values[j] = larger;
-        }
-    }
-    return values[count / 2];
-}
-
-static ep_status print_steps(ep_session *session) {
-    uint32_t steps = check.model->step_count;
-    ep_status status = ep_session_profile(session, check.step_ns, steps);
-    for (size_t i = 0; i < CHECK_PROFILED && status == EP_OK; i++) {
-        status = run_once(session);
-        for (uint32_t step = 0; step < steps; step++) {
-            check.profile[step * CHECK_PROFILED + i] = check.step_ns[step];
-        }
-    }
-    report_open("steps_us", '[');
-    for (uint32_t step = 0; step < steps && status == EP_OK; step++) {
-        report_real(NULL, (double)median(&check.profile[step * CHECK_PROFILED], CHECK_PROFILED) / 1e3);
-    }
-    report_close(']');
-    return status;
-}
-
-static int bench(const command *what) {
-    ep_model model;
-    ep_session *session = NULL;
-    size_t session_bytes = 0;
-    for (uint32_t i = 0; i < check.model->output_count; i++) {
-        check.buffers[i].data = check.outputs[i].first;
-        check.buffers[i].nbytes = (size_t)check.model->outputs[i].nbytes;
-    }
-    uint64_t start = edgepack_now_ns();
-    ep_status status = open_session(what, &model, &session);
-    uint64_t loaded = edgepack_now_ns();
-    if (status == EP_OK) {
-        status = run_once(session);
-    }
-    uint64_t first = edgepack_now_ns();
-    for (uint32_t i = 0; i < what->warmup && status == EP_OK; i++) {
-        status = run_once(session);
-    }
-    if (status != EP_OK) {
-        return report_status(status);
-    }
-    ep_session_bytes(&model, NULL, &session_bytes);
-    report_open(NULL, '{');
-    report_text("status", "ok");
-    report_number("threads", 1);
-    report_real("load_ms", (double)(loaded - start) / 1e6);
-    report_real("first_result_ms", (double)(first - start) / 1e6);
-    report_open("runs_ms", '[');
-    for (uint32_t i = 0; i < what->runs; i++) {
-        uint64_t before = edgepack_now_ns();
-        run_once(session);
-        report_real(NULL, (double)(edgepack_now_ns() - before) / 1e6);
-    }
-    report_close(']');
-    report_number("peak_rss_bytes", 0);
-    report_number("arena_bytes", check.model->arena_bytes);
-    report_number("session_bytes", session_bytes);
-    if (what->profile) {
-        print_steps(session);
-    }
-    report_close('}');
-    report_end();
-    ep_session_destroy(session);
-    ep_model_close(&model);
-    return DONE;
+    return same(found, "ok") ? CHECK_DONE : CHECK_FAILED;
 }
 
 /* ---- info, check-params ---- */
@@ -277,7 +192,7 @@ static int info(const command *what) {
     report_number("steps", check.model->step_count);
     report_close('}');
     report_end();
-    return DONE;
+    return CHECK_DONE;
 }
 
 static int check_params(const command *what) {
@@ -290,14 +205,14 @@ static int check_params(const command *what) {
     ep_model_close(&model);
     if (status != EP_OK) {
         report_status(status);
-        return FAILED;
+        return CHECK_FAILED;
     }
     report_open(NULL, '{');
     report_text("status", "ok");
     report_hex("params_id", check.model->params_id, sizeof check.model->params_id);
     report_close('}');
     report_end();
-    return DONE;
+    return CHECK_DONE;
 }
 
 /* ---- The command line ---- */
@@ -309,7 +224,7 @@ static void split(char *text, command *what) {
         if (*text == ' ') {
             *text = 0;
             inside = 0;
-        } else if (!inside && what->count < WORDS) {
+        } else if (!inside && what->count < CHECK_WORDS) {
             what->words[what->count++] = text;
             inside = 1;
         }
@@ -323,6 +238,10 @@ static int read_options(command *what) {
         uint32_t *number = NULL;
         if (same(what->words[i], "--profile")) {
             what->profile = 1;
+            continue;
+        }
+        if (same(what->words[i], "--instructions")) {
+            what->instructions = 1;
             continue;
         }
         if (same(what->words[i], "--threads")) {
@@ -344,14 +263,16 @@ int main(void) {
     static const struct {
         const char *name;
         int (*run)(const command *);
-    } commands[] = {{"info", info}, {"verify", verify}, {"bench", bench}, {"check-params", check_params}};
+    } commands[] = {
+        {"info", info}, {"verify", verify}, {"bench", check_bench}, {"check-params", check_params}};
     static char text[COMMAND_LINE];
-    command what = {{NULL}, 0, 0, 3, 20, 0};
+    command what = {{NULL}, 0, 0, 3, 20, 0, 0};
     firmware_arguments(text, sizeof text);
     split(text, &what);
     if (read_options(&what) != 0) {
         return report_error("USAGE",
-                            "An option or its value is wrong: --threads N, --warmup W, --runs R, --profile");
+                            "An option or its value is wrong: --threads N, --warmup W, --runs R, --profile, "
+                            "--instructions");
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         if (what.count > 1 && same(what.words[1], commands[i].name)) {

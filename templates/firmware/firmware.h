@@ -31,4 +31,10 @@ void firmware_print(const char *text);
 /* The words of the command line, with spaces between them, cut at `capacity` and terminated. */
 void firmware_arguments(char *text, size_t capacity);
 
+/* ---- clock.c ---- */
+
+/* From now on edgepack_now_ns returns ticks of the board's counter, which advances with the instructions
+ * under an emulator that is told so (qemu: -icount). */
+void firmware_count_instructions(void);
+
 #endif

@@ -4,16 +4,7 @@
 #include "firmware.h"
 #include "machine.h"
 
-#include <edgepack/runtime.h>
-
-enum {
-    SYS_WRITE0 = 0x04,
-    SYS_GET_CMDLINE = 0x15,
-    SYS_EXIT_EXTENDED = 0x20,
-    SYS_ELAPSED = 0x30,
-    SYS_TICKFREQ = 0x31,
-    APPLICATION_EXIT = 0x20026
-};
+enum { SYS_WRITE0 = 0x04, SYS_GET_CMDLINE = 0x15, SYS_EXIT_EXTENDED = 0x20, APPLICATION_EXIT = 0x20026 };
 
 void firmware_exit(int status) {
     const volatile uint32_t block[2] = {APPLICATION_EXIT, (uint32_t)status};
@@ -36,15 +27,4 @@ void firmware_arguments(char *text, size_t capacity) {
         text[0] = 0;
     }
     text[capacity - 1] = 0;
-}
-
-/* The timing hook of these boards. On your chip: a hardware timer or a cycle counter. */
-uint64_t edgepack_now_ns(void) {
-    volatile uint32_t ticks[2] = {0, 0};
-    uint32_t frequency = semihosting_call(SYS_TICKFREQ, NULL);
-    if (frequency == 0 || semihosting_call(SYS_ELAPSED, ticks) != 0) {
-        return 0;
-    }
-    uint64_t now = (uint64_t)ticks[1] << 32 | ticks[0];
-    return now / frequency * UINT64_C(1000000000) + now % frequency * UINT64_C(1000000000) / frequency;
 }

@@ -146,7 +146,7 @@ def test_threads_that_firmware_does_not_have_are_refused_by_name(
     for command in (("bench", bundle.path, "--runs", 1), ("verify", bundle.path)):
         err = run(capsys, *command, "--threads", 4, code=2)
         assert "computes on one thread, not 4: firmware has no more." in err
-        assert "1 thread" in run(capsys, *command, "--threads", 1)
+        assert "mps2-an386" in run(capsys, *command, "--threads", 1)
 
 
 def test_the_profile_names_rules_and_sets_steps_against_the_peak(
@@ -179,14 +179,17 @@ def test_inspect_shows_signature_sizes_memory_and_audit(
         "float32  4x8",
         "lib/libsmall.so",
         "least possible 128 B (+0.0%)",
-        "step 0 of 2",
+        "at step 0: 128 B of 128 B",
         "edgepack_model_small",
         "warning: this model was made by hand",
     ):
         assert text in out
     assert "tile=8" not in out
     assert "tile=8" in run(capsys, "inspect", small_bundle.path, "--kernels")
+    assert re.search(r"#{32} peak +0 +128 B +Mul_0\n", run(capsys, "inspect", small_bundle.path, "--memory"))
     data = run_json(capsys, "inspect", small_bundle.path / "manifest.json")
+    assert [step["nbytes"] for step in data["arena_use"][0]["steps"]] == [128, 128]
+    assert "arena_use" not in json.loads((small_bundle.path / "manifest.json").read_text())
     assert data["runtime"]["text_bytes"] <= 32 * 1024
     assert data["artifacts"][0]["audit"]["exported"] == ["edgepack_model_small"]
 
@@ -197,6 +200,7 @@ def test_inspect_shows_a_model_file(small_model: Path, capsys: pytest.CaptureFix
     assert "input   input   float32  4x8" in out
     assert re.search(r"^Relu +1$", out, re.MULTILINE)
     assert run_json(capsys, "inspect", small_model)["nodes"] == 5
+    assert "are for bundles" in run(capsys, "inspect", small_model, "--memory", code=2)
 
 
 def test_inspect_says_what_a_model_still_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

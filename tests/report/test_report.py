@@ -240,6 +240,17 @@ def test_a_bundle_without_times_has_no_empty_section() -> None:
         assert said not in text, said
 
 
+def test_counted_instructions_are_shown_in_place_of_times() -> None:
+    counts = {"run": 12_345, "repeatable": True, "load": 678, "steps": [12_300]}
+    counted = {"where": "a board", "real_speed": False, "threads": 1, "instructions": counts}
+    text = render_report(example(), read_bench(counted, example()))
+    for said in ("12,345 instructions for a run", "678 to open", "Instructions by step", "12,300, 100.0%"):
+        assert said in text, said
+    assert "Measured on" not in text and "Time by kernel" not in text
+    with pytest.raises(ConfigError, match="2 steps and the bundle 1"):
+        read_bench({**counted, "instructions": {**counts, "steps": [1, 2]}}, example())
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

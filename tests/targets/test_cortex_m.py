@@ -78,13 +78,46 @@ def test_the_readme_says_what_to_link_with(packed: Pack) -> None:
     assert "(`-lm`)" in (packed("cortex-m4").path / "README.md").read_text()
 
 
-def test_bench_measures_by_the_boards_clock_and_claims_no_speed(packed: Pack) -> None:
-    measured = packed("cortex-m7", "image_cnn").bench(runs=3, warmup=1, profile=True)
-    assert not measured.real_speed
-    assert len(measured.runs_ms) == 3
-    assert len(measured.steps_us) == len(packed("cortex-m7", "image_cnn").manifest.steps)
-    assert min(measured.runs_ms) > 0
-    assert "note" in measured.to_json()
+def test_bench_counts_the_instructions_of_a_run_and_of_each_step(packed: Pack) -> None:
+    """Exactly: with ticks of another length they are as many; steps are the run but for what calls them."""
+    for device, model in FIRMWARE:
+        bundle = packed(device, model)
+        measured = bundle.bench(runs=3)
+        counted = measured.instructions
+        assert counted is not None and counted.repeatable
+        assert bundle.bench(warmup=1).instructions == counted
+        steps = len(bundle.manifest.steps)
+        assert len(counted.steps) == steps and min(counted.steps) > 50
+        assert abs(counted.run - sum(counted.steps)) < 40 * steps
+        assert max(counted.steps) > 100_000
+        said = measured.to_json()
+        assert said["instructions"]["run"] == counted.run
+        assert not any(key.endswith(("_ms", "_us")) for key in said)
+        call = qemu_system.call(
+            device_of(bundle.manifest.device),
+            [bundle.path / "bin" / f"{model}.elf", "bench", "--instructions"],
+            cwd=bundle.path,
+        )
+        longer = ["shift=9,sleep=off" if word == "shift=7,sleep=off" else word for word in call.argv]
+        printed = json.loads(subprocess.check_output(longer, text=True))
+        assert set(printed["run_instructions"]) == {counted.run}
+        assert printed["step_instructions"] == list(counted.steps)
+
+
+def test_the_clock_measures_times_where_it_is_not_told_to_count(packed: Pack) -> None:
+    """As a board without an emulator does; and a counter that does not count instructions is told."""
+    code, said = say(packed("cortex-m4"), "bench", "--runs", "2", "--profile")
+    times = said["runs_ms"], said["steps_us"]
+    assert code == 0 and all(isinstance(part, list) and min(part) > 0 for part in times)
+    bundle = packed("cortex-m4")
+    call = qemu_system.call(
+        device_of(bundle.manifest.device),
+        [bundle.path / "bin" / "ds_cnn.elf", "bench", "--instructions"],
+        cwd=bundle.path,
+    )
+    argv = [word for word in call.argv if word not in ("-icount", "shift=7,sleep=off")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["code"]) == (2, "COUNTER")
 
 
 def test_one_thread_is_all_that_there_is(packed: Pack) -> None:

@@ -96,6 +96,9 @@ def test_firmware_runs_and_agrees_with_onnxruntime(
     result = bundle.verify()
     assert result.ok, result
     assert "board virt" in result.where
+    counted = bundle.bench().instructions
+    assert counted is not None and counted.repeatable
+    assert abs(counted.run - sum(counted.steps)) < 40 * len(counted.steps)
     code, said = say(bundle, "verify")
     (stack,) = [p.ram for p in bundle.manifest.footprint.parts if p.name == "stack"]
     assert code == 0

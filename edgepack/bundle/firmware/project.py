@@ -44,12 +44,14 @@ _SUPPORT = ("firmware/vectors.c", "firmware/start.c", "firmware/semihosting.c", 
 #: C files of the program that proves the results, and of the example.
 _CHECK = (
     *_SUPPORT,
+    "firmware/clock.c",
     "firmware/check.c",
+    "firmware/measure.c",
     "firmware/report.c",
     "firmware/recorded.c",
     "src/loader/compare.c",
 )
-_EXAMPLE = (*_SUPPORT, "firmware/example.c")
+_EXAMPLE = (*_SUPPORT, "firmware/clock.c", "firmware/example.c")
 SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
 #: The files of the loader of other devices that firmware uses.
 _OF_LOADER = ("compare.c", "compare.h")

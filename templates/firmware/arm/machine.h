@@ -18,4 +18,17 @@ static inline unsigned char *stack_pointer(void) {
     return here;
 }
 
+/* COUNTER of the FPGA's registers on Arm's boards MPS2 and MPS3 (Arm DAI 0386, "FPGA system control and
+ * I/O"), where the board's linker script says. */
+extern volatile uint32_t firmware_counter[];
+
+static inline uint32_t instruction_counter(void) {
+    return firmware_counter[0];
+}
+
+static inline void million_instructions(void) {
+    uint32_t left = 500000;
+    __asm__ volatile("1: subs %0, %0, #1\n bne 1b" : "+r"(left) : : "cc");
+}
+
 #endif

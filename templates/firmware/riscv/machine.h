@@ -23,4 +23,16 @@ static inline unsigned char *stack_pointer(void) {
     return here;
 }
 
+/* The lower half of minstret ("The RISC-V Instruction Set Manual", volume II, 3.1.11). */
+static inline uint32_t instruction_counter(void) {
+    uint32_t value;
+    __asm__ volatile(".option push\n .option arch, +zicsr\n csrr %0, minstret\n .option pop" : "=r"(value));
+    return value;
+}
+
+static inline void million_instructions(void) {
+    uint32_t left = 500000;
+    __asm__ volatile("1: addi %0, %0, -1\n bnez %0, 1b" : "+r"(left));
+}
+
 #endif
