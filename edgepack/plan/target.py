@@ -150,6 +150,11 @@ class CpuTarget:
         return self._family != "riscv" or "+f" in self.features
 
     @property
+    def bare_metal(self) -> bool:
+        """Whether there is no operating system: the memory of such a CPU is counted in KiB."""
+        return "none" in self.triple.split("-")[1:3]
+
+    @property
     def rounds_to_integers(self) -> bool:
         """Whether an instruction makes the nearest integers of float32, whatever the mode (AArch64's
         FCVTNS)."""
