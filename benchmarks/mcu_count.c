@@ -1,5 +1,5 @@
 /* Counts the instructions of one run: SysTick, on RISC-V minstret, under qemu's -icount, where an instruction takes
- * 8 ns. A loop of a million instructions before says how many ticks these are. Compiled by mcu_instructions.py, with the header of
+ * 1 ns. A loop of a million instructions before says how many ticks these are. Compiled by mcu_instructions.py, with the header of
  * the network, its sizes and the path of its input. SPDX-License-Identifier: Apache-2.0 */
 #include HEADER
 

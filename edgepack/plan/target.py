@@ -146,8 +146,10 @@ class CpuTarget:
     @property
     def computes_floats(self) -> bool:
         """Whether the CPU has instructions for float32; otherwise each operation is a call of the compiler's
-        library (RISC-V without F)."""
-        return self._family != "riscv" or "+f" in self.features
+        library (RISC-V without F, Cortex-M0)."""
+        if self._family == "riscv":
+            return "+f" in self.features
+        return not self.triple.endswith("none-eabi")
 
     @property
     def bare_metal(self) -> bool:
@@ -203,8 +205,23 @@ class CpuTarget:
 
     @property
     def pointer_registers(self) -> int:
-        """Registers for pointers and counters that are left beside the stack pointer and what is reserved."""
+        """Registers for pointers and counters that are left beside the stack pointer and what is reserved; of
+        ARMv6-M those that arithmetic reaches."""
+        if self.arch.startswith("thumbv6m"):
+            return 8
         return {"x86": 15, "arm": 14}.get(self._family, 30)
+
+    @property
+    def loads_signed_bytes(self) -> bool:
+        """Whether a load with a displacement extends the sign of a byte: not ARMv6-M's, whose LDRB is
+        unsigned."""
+        return not self.arch.startswith("thumbv6m")
+
+    @property
+    def multiplies_long(self) -> bool:
+        """Whether there is an instruction for the upper half of a product of two numbers of 32 bits: not on
+        ARMv6-M, where a product of int64 is a call."""
+        return not self.arch.startswith("thumbv6m")
 
     @property
     def scalar_accumulators(self) -> int:

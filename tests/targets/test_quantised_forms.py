@@ -163,13 +163,14 @@ FIRMWARE = {
     "cortex-m4": {"quads of bytes", "words of bytes", "pairs of int16"},
     "cortex-m33": {"quads of bytes", "words of bytes", "pairs of int16"},
     "esp32-c3": {"bytes"},
+    "cortex-m0plus": {"bytes"},
 }
 
 
 @pytest.mark.parametrize(
     ("device", "names"),
     [
-        *((one, FEW) for one in ("cortex-m4", "esp32-c3")),
+        *((one, FEW) for one in ("cortex-m4", "esp32-c3", "cortex-m0plus")),
         *(pytest.param(one, tuple(MODELS), marks=pytest.mark.slow) for one in FIRMWARE),
     ],
 )

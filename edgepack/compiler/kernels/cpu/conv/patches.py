@@ -22,22 +22,24 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixel
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, Origin, TileAt, TileProduct
 from edgepack.compiler.kernels.cpu.emit.indices import index
 
-__all__ = ["Patches"]
+__all__ = ["PATCH_BYTES", "Patches"]
 
 #: Bytes of a patch up to which a tile has more rows than two: beside what images take, it is small.
 PATCH_BYTES = 2304
 
 
 class Patches(ImplicitGemm):
-    """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels.
+    """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels."""
 
-    Attributes:
-        steps: elements of the reduction that the micro-kernel takes together: a patch has whole ones.
-        bytes_of_element: of the patch.
-    """
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Elements of the reduction that the micro-kernel takes together: a patch has whole ones."""
 
-    steps: int
-    bytes_of_element: int
+    @property
+    @abstractmethod
+    def bytes_of_element(self) -> int:
+        """Of the patch."""
 
     def _walked(self) -> Conv2d:
         """A product of patches, of whole steps."""

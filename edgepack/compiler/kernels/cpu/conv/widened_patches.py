@@ -30,7 +30,14 @@ class WidenedPatches(Patches):
     """Builds the kernel of one convolution without groups."""
 
     micro: WordPairs
-    steps, bytes_of_element = 4, 2
+
+    @property
+    def steps(self) -> int:
+        return 4
+
+    @property
+    def bytes_of_element(self) -> int:
+        return 2
 
     @property
     def in_quads(self) -> bool:
