@@ -66,6 +66,7 @@ class CpuTarget:
         datapath_bits: width that the arithmetic units work on at once, where it is less than ``vector_bits``:
             half a vector then takes half the time; 0 where it is not less.
         fma: whether fused multiply-add is one instruction.
+        soft_float: whether models may multiply tensors of floats where there is no instruction for it.
         l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
         l3_bytes: size of the cache behind them that cores share, in bytes; 0 where none is known.
         threads: threads that a session uses unless the caller asks for another number.
@@ -87,6 +88,7 @@ class CpuTarget:
     vector_registers: int = 16
     datapath_bits: int = 0
     fma: bool = False
+    soft_float: bool = True
     l1d_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
     l3_bytes: int = 0
@@ -150,6 +152,12 @@ class CpuTarget:
         if self._family == "riscv":
             return "+f" in self.features
         return not self.triple.endswith("none-eabi")
+
+    @property
+    def float_call_instructions(self) -> int:
+        """Instructions of a call that computes with float32, where there is no FPU (counted with a keyword
+        spotter: notes/microcontrollers.md)."""
+        return 80 if self.arch.startswith("thumbv6m") else 50
 
     @property
     def bare_metal(self) -> bool:
