@@ -1,9 +1,9 @@
 """Every built-in device with each of its compilers: ``python benchmarks/devices.py [DEVICE ...] [--write]``.
 
-Packs a small network (a keyword spotter, ds_cnn) for each, audits what comes out, and compares it with ONNX
-Runtime on what runs the device's programs here. ``--write`` puts the tables into docs/devices.md and
-docs/internals/device-checks.md; results of
-devices that are not named stay as they are there. The exit code is 1 if a device's own compiler is
+Packs a small network (a keyword spotter, ds_cnn; quantised where floats are refused) for each, audits what
+comes out, and compares it with ONNX Runtime on what runs the device's programs here. ``--write`` puts the
+tables into docs/devices.md and docs/internals/device-checks.md; results of devices that are not named stay as
+they are there. The exit code is 1 if a device's own compiler is
 refused, or any result is wrong.
 """
 
@@ -20,15 +20,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import onnx
 import stand_in
 from markdown import replace_section, table
-from networks import save
+from networks import BENCHMARKS, save
 
 import edgepack
 from edgepack.config.aliases import load_aliases
 from edgepack.config.device import Device, device_names, load_device
 from edgepack.errors import CheckFailedError, EdgepackError, ToolchainError
 from edgepack.toolchains import resolve
+from workbench.models.quantise import quantise
 
 DOCS = Path(__file__).parents[1] / "docs"
 DOCUMENT, CHECKED = DOCS / "devices.md", DOCS / "internals" / "device-checks.md"
@@ -201,11 +203,12 @@ def main() -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        model = save(NETWORK, folder)
+        model, integers = save(NETWORK, folder), folder / f"{NETWORK}_int8.onnx"
+        onnx.save(quantise(BENCHMARKS[NETWORK](), "s8s8"), integers)
         for name in options.devices or device_names():
             device = load_device(name)
             for family in sorted(device.compilers, key=lambda family: (family != device.toolchain, family)):
-                row = check(device, family, model, folder)
+                row = check(device, family, model if device.cpu.soft_float else integers, folder)
                 print("; ".join(row.cells()), flush=True)
                 rows.append(row)
     if options.write:

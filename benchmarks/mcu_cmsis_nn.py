@@ -1,4 +1,5 @@
-"""C over CMSIS-NN of a TFLite file, by bakenn: ``python mcu_cmsis_nn.py MODEL STATIC FOLDER``.
+"""C over CMSIS-NN or ESP-NN of a TFLite file, by bakenn:
+``python mcu_cmsis_nn.py MODEL STATIC FOLDER TARGET``, TARGET one of bakenn's.
 
 Run by mcu_instructions.py, in a process that has bakenn and its packages on its path and nothing of
 edgepack.
@@ -7,6 +8,8 @@ bakenn takes a batch of 1 only where the file says so, wants options behind a Re
 TFLite, and calls CMSIS-NN where padding is the same on both sides. STATIC is the file that both sides
 compute: of batch 1, and without a softmax at its end. CMSIS-NN's functions take the padding above and to the
 left and the output's size, so they serve any padding, and are called for all convolutions.
+
+ESP-NN's generic functions are called for the target esp32; for fully connected layers bakenn has its own.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import tflite
 from bakenn.backend.portable_c import CBackendOptions, KernelPolicy
 from bakenn.backend.portable_c.families import conv
 from bakenn.frontends.tflite import importer
+from bakenn.targets.profiles import resolve_target
 
 SOFTMAX, RESHAPE = 25, "ReshapeOptions"
 
@@ -45,7 +49,7 @@ def static(data: bytearray) -> bytearray:
 
 def main() -> None:
     """Writes STATIC, and FOLDER."""
-    source, made, folder = map(Path, sys.argv[1:])
+    source, made, folder = map(Path, sys.argv[1:4])
     made.write_bytes(static(bytearray(source.read_bytes())))
     option = importer._option
 
@@ -55,8 +59,11 @@ def main() -> None:
 
     importer._option = lenient
     conv._symmetric_padding = lambda padding: True
-    target = bakenn.CORTEX_M4
-    options = CBackendOptions(KernelPolicy.STATIC_PRIORITY, enable_cmsis_nn=True, target=target)
+    target = resolve_target(sys.argv[4])
+    espressif = target.target_id.startswith("esp")
+    options = CBackendOptions(
+        KernelPolicy.STATIC_PRIORITY, enable_cmsis_nn=not espressif, enable_esp_nn=espressif, target=target
+    )
     bakenn.compile_tflite(str(made), str(folder), name="net", backend_options=options, target=target)
 
 

@@ -1,13 +1,13 @@
-"""Instructions, flash and RAM of int8 networks on microcontrollers, beside CMSIS-NN:
+"""Instructions, flash and RAM of int8 networks on microcontrollers, beside CMSIS-NN and ESP-NN:
 ``python benchmarks/mcu_instructions.py FOLDER [--device NAME ...] [--write]``.
 
-FOLDER has .tflite files of int8. Each is packed as firmware, and made C over CMSIS-NN 4.0.0 by bakenn, which
-pip downloads to build/mcu. Both are compiled by the same compiler, linked with the same start code, and run
-under qemu's -icount, by which the board's timer counts instructions. A softmax at the end is left out on
-both sides, for bakenn has none of TFLite's. Both results are compared with LiteRT's reference kernels, byte
-for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count. "For size" is what
-``--optimize size`` makes. ``--write`` makes
-notes/microcontrollers.md.
+FOLDER has .tflite files of int8. Each is packed as firmware, and made C over CMSIS-NN 4.0.0, for RISC-V over
+ESP-NN 1.2.6, by bakenn, which pip downloads to build/mcu. Both are compiled by the same compiler, linked with
+the same start code, and run under qemu's -icount, by which the board's timer counts instructions. A softmax
+at the end is left out on both sides, for bakenn has none of TFLite's. Both results are compared with LiteRT's
+reference kernels, byte for byte. The others are compiled with -O3 and -Os, ESP-NN with and without its
+generic optimisations, and the fewest instructions count. "For size" is what ``--optimize size`` makes.
+``--write`` writes the rows of the devices that were measured into notes/microcontrollers.md.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from markdown import replace_section, table
+from markdown import note, read_section, read_tables, replace_section, table
 
 import edgepack
+from edgepack.bundle.firmware.emulator import EMULATORS
 from edgepack.client.bundle import Bundle
 from edgepack.config.device import load_device
 from edgepack.objectfiles.code_size import section_bytes
@@ -33,11 +34,19 @@ from edgepack.objectfiles.code_size import section_bytes
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "mcu"
 PACKAGES = ("bakenn==1.0.0", "tflite==2.18.0", "flatbuffers==25.12.19", "numpy")
-DEVICES = ("cortex-m4", "cortex-m7", "cortex-m33")
+DEVICES = ("cortex-m0plus", "cortex-m4", "cortex-m7", "cortex-m33", "esp32-c3")
+#: bakenn's targets for the architectures: of ESP-NN that whose functions are plain C.
+TARGETS = {"arm": "cortex-m4", "riscv32": "esp32"}
+#: What the libraries need of a header that a compiler without a C library lacks.
+STRING_H = """#pragma once
+#include <stddef.h>
+void *memcpy(void *, const void *, size_t);
+void *memset(void *, int, size_t);
+"""
 HEADING = "Microcontrollers"
 
-#: An instruction takes 2**3 ns, so that a network fits the timer's 24 bits.
-ICOUNT = "shift=3,sleep=off"
+#: An instruction takes 1 ns, so that a network fits the timer's 24 bits, of 40 ns.
+ICOUNT = "shift=0,sleep=off"
 #: Sections that lie in flash, and in RAM. The recorded input is in neither.
 FLASH, RAM = (".vectors", ".params", ".kernels", ".runtime", ".text", ".data"), (".arena", ".data", ".bss")
 
@@ -93,8 +102,10 @@ class Image:
         return elf
 
     def _run(self, elf: Path) -> tuple[int, int, str]:
+        emulator, runner = EMULATORS[self.device.arch], self.device.runner
+        machine = str(runner.options["machine"])
         command = [
-            *(self.device.runner.program or "qemu-system-arm", "-M", self.device.runner.options["machine"]),
+            *emulator.command(machine, runner.cpu or "", runner.program or emulator.program),
             *("-icount", ICOUNT, "-display", "none", "-serial", "none", "-monitor", "none"),
             *("-chardev", "stdio,id=console"),
             *("-semihosting-config", "enable=on,target=native,chardev=console", "-kernel", str(elf)),
@@ -117,34 +128,44 @@ def ours(bundle: Bundle) -> Counted:
 
 
 def theirs(bundle: Bundle, generated: Path) -> Counted:
-    """The generated C over CMSIS-NN, by the optimisation that takes fewer instructions."""
+    """The generated C over CMSIS-NN or ESP-NN, by the options that take fewest instructions."""
     vendor, folder = generated / "third_party", bundle.path.parent
     (folder / "inc").mkdir(exist_ok=True)
-    (folder / "inc" / "math.h").touch()  # included, and not used
+    for name in ("math.h", "stdio.h", "stdlib.h"):  # included, and not used
+        (folder / "inc" / name).touch()
+    (folder / "inc" / "string.h").write_text(STRING_H)
     include = [generated, vendor / "cmsis_nn" / "Include", vendor / "cmsis_core" / "Include", folder / "inc"]
+    include += [vendor / "esp_nn" / "include", vendor / "esp_nn" / "src" / "common"]
     flags = ["-DBAKENN_CMSIS_NN_BUILTIN_MEMORY", '-DHEADER="bknn_net.h"', *(f"-I{path}" for path in include)]
     sources = [*sorted(generated.glob("*.c")), *sorted(vendor.rglob("*.c"))]
-    made = [Image(bundle, folder).counted(sources, [level, *flags], "theirs") for level in ("-O3", "-Os")]
+    forms: list[list[str]] = [["-DCONFIG_NN_OPTIMIZED"], []] if (vendor / "esp_nn").is_dir() else [[]]
+    made = [
+        Image(bundle, folder).counted(sources, [level, *form, *flags], "theirs")
+        for level in ("-O3", "-Os")
+        for form in forms
+    ]
     return min(made, key=lambda one: one.instructions)
 
 
-def generated(model: Path) -> tuple[Path, Path]:
+def generated(model: Path, device: str) -> tuple[Path, Path]:
     """The file that both sides compute, and bakenn's C of it."""
     site, folder = FOLDER / "site", FOLDER / model.stem
+    arch = load_device(device).arch
     if not site.is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--target", str(site), *PACKAGES]
         subprocess.run(pip, check=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    static, made = folder / f"{model.stem}.tflite", folder / "cmsis_nn"
-    command = [sys.executable, "-S", str(HERE / "mcu_cmsis_nn.py"), str(model), str(static), str(made)]
+    static, made = folder / f"{model.stem}.tflite", folder / "generated"
+    command = [sys.executable, "-S", str(HERE / "mcu_cmsis_nn.py")]
+    command += [str(model), str(static), str(made), TARGETS[arch]]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(site)})
     return static, made
 
 
 def row(model: Path, device: str) -> list[str]:
     """A row of the table."""
-    static, made = generated(model)
+    static, made = generated(model, device)
     bundle = edgepack.pack(static, device, FOLDER / model.stem / "bundle")
     small = edgepack.pack(static, device, FOLDER / model.stem / "small", optimize="size")
     own, smallest, other = ours(bundle), ours(small), theirs(bundle, made)
@@ -161,6 +182,14 @@ def row(model: Path, device: str) -> list[str]:
     ]
 
 
+def with_others(rows: list[list[str]]) -> list[list[str]]:
+    """These rows, and those of other networks and devices that the notes have, by network, then device."""
+    old = read_tables(read_section(HEADING))[0][1:] if note(HEADING).is_file() else []
+    found = {(line[0], line[1]): line for line in [*old, *rows]}
+    order = {name: number for number, name in enumerate(DEVICES)}
+    return sorted(found.values(), key=lambda line: (line[0], order.get(line[1], len(order)), line[1]))
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -172,12 +201,11 @@ def main() -> None:
     models = sorted(options.folder.glob("mlperf_tiny_*_int8.tflite"))
     chosen = [one for one in models if not options.only or any(word in one.stem for word in options.only)]
     rows = [row(model, device) for model in chosen for device in options.device or DEVICES]
-    header = ["network", "device", "10^6 instructions", "CMSIS-NN", "ratio", "for size"]
-    header += ["flash, KiB", "for size", "CMSIS-NN", "RAM, KiB", "CMSIS-NN"]
-    text = table(header, rows, left=2)
-    print(text)
+    header = ["network", "device", "10^6 instructions", "theirs", "ratio", "for size"]
+    header += ["flash, KiB", "for size", "theirs", "RAM, KiB", "theirs"]
+    print(table(header, rows, left=2))
     if options.write:
-        replace_section(HEADING, text, Path(__file__).name)
+        replace_section(HEADING, table(header, with_others(rows), left=2), Path(__file__).name)
 
 
 if __name__ == "__main__":

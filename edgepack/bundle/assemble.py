@@ -173,12 +173,13 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")
-    return [_audited(recipe, kind, exported[kind]) for kind in device.artifacts], footprint
+    integers = bare and not device.cpu_target().computes_floats and not plan.float_calls
+    return [_audited(recipe, kind, exported[kind], integers) for kind in device.artifacts], footprint
 
 
-def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifact:
+def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str], integers: bool) -> Artifact:
     path = recipe.layout.artifacts[kind]
-    report = audit(recipe.bundle / path, recipe.device, kind=kind, exported=exported)
+    report = audit(recipe.bundle / path, recipe.device, kind=kind, exported=exported, integers=integers)
     nbytes = (recipe.bundle / path).stat().st_size
     loads = kind == "shared" and recipe.device.object_format != "wasm"
     try:

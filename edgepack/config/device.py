@@ -189,6 +189,7 @@ class Device(Frozen):
             vector_registers=self.cpu.vector_registers,
             datapath_bits=self.cpu.datapath_bits,
             fma=self.cpu.fma,
+            soft_float=self.cpu.soft_float,
             l1d_bytes=self.cpu.l1d,
             l2_bytes=self.cpu.l2,
             l3_bytes=self.cpu.l3,

@@ -77,6 +77,11 @@ class CpuModel(Frozen):
         "(256 on Zen 4); 0 where it is not.",
     )
     fma: bool = Field(default=False, description="Fused multiply-add is one instruction.")
+    soft_float: bool = Field(
+        default=True,
+        description="Where the CPU has no FPU: models may multiply tensors of floats, each operation a call "
+        "of the compiler's library. Otherwise such models are refused.",
+    )
     l1d: Size = Field(default=32 * 1024, description="Level 1 data cache of one core.")
     l2: Size = Field(default=256 * 1024, description="Level 2 cache that one core can fill.")
     l3: Size = Field(

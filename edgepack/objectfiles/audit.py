@@ -16,7 +16,9 @@ from edgepack.objectfiles.report import AuditKind, AuditReport
 __all__ = ["audit"]
 
 
-def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str] = ()) -> AuditReport:
+def audit(
+    path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str] = (), integers: bool = False
+) -> AuditReport:
     """Check a built file.
 
     Args:
@@ -24,6 +26,7 @@ def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str
         device: what it was built for.
         kind: which of these it is.
         exported: the symbols that a library must export, and the only ones.
+        integers: whether firmware computes with integers alone, for a CPU without an FPU.
 
     Returns:
         what was found in it.
@@ -31,7 +34,7 @@ def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str
     Raises:
         CheckFailedError: it names the file, what was found and what is allowed; all findings are in it.
     """
-    report, findings = format_for(device).auditor().audit(path, kind, tuple(exported))
+    report, findings = format_for(device).auditor().audit(path, kind, tuple(exported), integers=integers)
     if findings:
         first, *others = [f"{path.name}: {finding}" for finding in findings]
         raise CheckFailedError(

@@ -24,11 +24,13 @@ class AuditRequest:
         file: its name, for messages; of a static library's member ``libx.a(member.o)``.
         kind: what the whole file is to be.
         exported: symbols that a library must export, and the only ones.
+        integers: whether firmware computes with integers alone, for a CPU without an FPU.
     """
 
     file: str
     kind: AuditKind
     exported: tuple[str, ...]
+    integers: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,10 @@ class Auditor(ABC):
         return ""
 
     def audit(
-        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
+        self, path: Path, kind: AuditKind, exported: tuple[str, ...], *, integers: bool = False
     ) -> tuple[AuditReport, list[Finding]]:
         """What is in a built file, and what of it is not allowed; CheckFailedError if it cannot be read."""
-        request = AuditRequest(path.name, kind, exported)
+        request = AuditRequest(path.name, kind, exported, integers)
         if kind in {"static", "object"}:
             return self._audit_objects(path, request)
         return self._audit_linked(path, request)

@@ -66,6 +66,7 @@ class CpuTarget:
         datapath_bits: width that the arithmetic units work on at once, where it is less than ``vector_bits``:
             half a vector then takes half the time; 0 where it is not less.
         fma: whether fused multiply-add is one instruction.
+        soft_float: whether models may multiply tensors of floats where there is no instruction for it.
         l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
         l3_bytes: size of the cache behind them that cores share, in bytes; 0 where none is known.
         threads: threads that a session uses unless the caller asks for another number.
@@ -87,6 +88,7 @@ class CpuTarget:
     vector_registers: int = 16
     datapath_bits: int = 0
     fma: bool = False
+    soft_float: bool = True
     l1d_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
     l3_bytes: int = 0
@@ -159,8 +161,21 @@ class CpuTarget:
     @property
     def computes_floats(self) -> bool:
         """Whether the CPU has instructions for float32; otherwise each operation is a call of the compiler's
-        library (RISC-V without F)."""
-        return self._family != "riscv" or "+f" in self.features
+        library (RISC-V without F, Cortex-M0)."""
+        if self._family == "riscv":
+            return "+f" in self.features
+        return not self.triple.endswith("none-eabi")
+
+    @property
+    def float_call_instructions(self) -> int:
+        """Instructions of a call that computes with float32, where there is no FPU (counted with a keyword
+        spotter: notes/microcontrollers.md)."""
+        return 80 if self.arch.startswith("thumbv6m") else 50
+
+    @property
+    def bare_metal(self) -> bool:
+        """Whether there is no operating system: the memory of such a CPU is counted in KiB."""
+        return "none" in self.triple.split("-")[1:3]
 
     @property
     def rounds_to_integers(self) -> bool:
@@ -211,8 +226,23 @@ class CpuTarget:
 
     @property
     def pointer_registers(self) -> int:
-        """Registers for pointers and counters that are left beside the stack pointer and what is reserved."""
+        """Registers for pointers and counters that are left beside the stack pointer and what is reserved; of
+        ARMv6-M those that arithmetic reaches."""
+        if self.arch.startswith("thumbv6m"):
+            return 8
         return {"x86": 15, "arm": 14}.get(self._family, 30)
+
+    @property
+    def loads_signed_bytes(self) -> bool:
+        """Whether a load with a displacement extends the sign of a byte: not ARMv6-M's, whose LDRB is
+        unsigned."""
+        return not self.arch.startswith("thumbv6m")
+
+    @property
+    def multiplies_long(self) -> bool:
+        """Whether there is an instruction for the upper half of a product of two numbers of 32 bits: not on
+        ARMv6-M, where a product of int64 is a call."""
+        return not self.arch.startswith("thumbv6m")
 
     @property
     def scalar_accumulators(self) -> int:

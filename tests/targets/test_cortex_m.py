@@ -25,6 +25,7 @@ from edgepack.toolchains import resolve
 from tests.support.firmware import MODELS, Pack, linked_calls, packing, say
 from workbench.models import build, save
 from workbench.models.builder import Graph
+from workbench.models.quantise import quantise
 
 ROOT = Path(__file__).parents[2]
 GCC = "gcc-arm-none-eabi"
@@ -140,9 +141,10 @@ def test_the_stack_of_a_run_is_at_most_the_estimate(packed: Pack) -> None:
 
 @pytest.mark.parametrize("toolchain", COMPILERS)
 @pytest.mark.parametrize("size", [8, 600, 5000, 70001])
-def test_frames_of_all_sizes_are_read(size: int, toolchain: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cortex-m4", "cortex-m0plus"])
+def test_frames_of_all_sizes_are_read(device: str, size: int, toolchain: str, tmp_path: Path) -> None:
     """Each range of sizes has instructions of its own."""
-    image = linked_calls(resolve(load_device("cortex-m4"), toolchain), tmp_path, size, "0")
+    image = linked_calls(resolve(load_device(device), toolchain), tmp_path, size, "0")
     assert 2 * size <= stack_bytes(image) <= 2 * size + 256
 
 
@@ -363,6 +365,31 @@ def test_audit_refuses_soft_float(tmp_path: Path) -> None:
     resolve(soft).compile_c(tmp_path / "a.c", tmp_path / "a.o")
     with pytest.raises(CheckFailedError, match="float ABI"):
         audit(tmp_path / "a.o", device, kind="object")
+
+
+@pytest.mark.parametrize("toolchain", COMPILERS)
+def test_integers_are_audited_for_calls_that_compute_with_floats(toolchain: str, tmp_path: Path) -> None:
+    """As kernels would be that need one for a model of integers; and for instructions of a larger core."""
+    device = load_device("cortex-m0plus")
+    (tmp_path / "a.c").write_text("int a(int x);\nint a(int x) { return (int)((float)x * 0.5f); }\n")
+    resolve(device, toolchain).compile_c(tmp_path / "a.c", tmp_path / "a.o")
+    audit(tmp_path / "a.o", device, kind="object")
+    with pytest.raises(CheckFailedError) as caught:
+        audit(tmp_path / "a.o", device, kind="object", integers=True)
+    assert "arithmetic on floats: found __aeabi_f2iz, __aeabi_fmul, __aeabi_i2f" in caught.value.message
+    resolve(load_device("cortex-m4"), toolchain).compile_c(tmp_path / "a.c", tmp_path / "b.o")
+    with pytest.raises(CheckFailedError, match="CPU architecture: found ARMv7E-M"):
+        audit(tmp_path / "b.o", device, kind="object")
+
+
+def test_a_quantised_model_runs_without_an_fpu(tmp_path: Path) -> None:
+    """Its image has an ARMv6-M's instructions; what it computes with floats is said."""
+    model = save(quantise(build("ds_cnn"), "s8s8"), tmp_path, "ds_cnn.onnx")
+    bundle = edgepack.pack(model, "cortex-m0plus", tmp_path / "out")
+    assert [text for text in bundle.manifest.warnings if "has no FPU" in text]
+    (image,) = (a for a in bundle.manifest.artifacts if a.kind == "program")
+    assert {"CPU architecture", "float ABI"} <= set(image.audit["checks"])
+    assert bundle.verify().ok
 
 
 def test_kernels_use_the_fpu_and_nothing_but_it(packed: Pack) -> None:

@@ -167,6 +167,13 @@ def test_kernels_have_the_cores_extensions_and_float_abi(packed: Pack) -> None:
             audit(kernels, load_device(device), kind="object")
 
 
+def test_integers_are_audited_for_calls_that_compute_with_floats(packed: Pack) -> None:
+    device, kernels = load_device("esp32-c3"), packed("esp32-c3").path / "src" / "kernels.o"
+    audit(kernels, device, kind="object")
+    with pytest.raises(CheckFailedError, match=r"arithmetic on floats: found .*__addsf3.*__mulsf3"):
+        audit(kernels, device, kind="object", integers=True)
+
+
 @pytest.mark.parametrize("name", ["esp32", "esp32-s3", "ESP32S2", "esp8266"])
 def test_a_chip_with_an_xtensa_core_is_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ConfigError, match="makes no code for Xtensa cores"):

@@ -118,6 +118,8 @@ def check_register_tile(tile: tuple[int, int], target: CpuTarget, columns: int, 
     """ScheduleError where a product of so many columns has no such tile of accumulators on a target."""
     high, wide = tile
     lanes, registers = target.lanes(dtype), target.usable_registers
+    if not target.vector_bits and "int" in dtype:  # they are in the registers of pointers and counters
+        registers = max(registers, target.pointer_registers)
     if high < 1 or not 1 <= wide <= columns or (wide % lanes and wide != columns):
         raise ScheduleError(f"a register tile of {by(tile)}, of {columns} columns in vectors of {lanes}")
     if high * -(-wide // lanes) > registers:

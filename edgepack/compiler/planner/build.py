@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.float16_products import mark_float16_products
 from edgepack.compiler.planner.float16_weights import mark_float16_weights
+from edgepack.compiler.planner.float_calls import describe_float_calls, float_work
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
@@ -77,10 +79,14 @@ def build_plan(
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: notes/2026-11-21-threads.md.
     threads = 1 if target.optimize == "latency" else target.threads
+    floats = float_work(program.calls, target)
+    if text := describe_float_calls(floats, target):
+        selector.warn(text)
     slow = describe_slow_kernels(program.calls, signature.nodes, target) if target.opt_level >= ALL else ()
     for text in slow:
         selector.warn(text)
     built = Layout(program, signature, selector, threads=threads).finish(name, slow)
+    built = replace(built, plan=replace(built.plan, float_calls=floats.count))
     return share_kernels(built) if target.freestanding and target.optimize == "size" else built
 
 

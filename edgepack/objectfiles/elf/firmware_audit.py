@@ -21,6 +21,13 @@ _HEAP_AND_FILES = frozenset(
     fopen fclose fread fwrite fseek freopen fflush fprintf printf puts _fopen_r _fclose_r
     open close read write lseek _open _close _read _write _lseek""".split()  # noqa: SIM905
 )
+#: Name of the check, and functions of compilers' libraries that compute with floats: "Run-time ABI for the
+#: Arm Architecture" (IHI 0043), 5.1.2; "GCC Internals", "Routines for floating point emulation".
+FLOATS = "arithmetic on floats"
+_SOFT_FLOAT = (
+    *("__aeabi_f*", "__aeabi_d*", "__aeabi_c[fd]*", "__aeabi_*2[fd]"),
+    *("__*[sdh]f", "__*[sdh]f[23]", "__fix*[sdh]f[sd]i"),
+)
 #: Checks of files that an operating system loads, of which an image has no need.
 _OF_LOADED_FILES = ("executable stack", "page alignment")
 
@@ -54,13 +61,22 @@ class FirmwareAuditor(ElfAuditor):
 
     def _audit_objects(self, path: Path, request: AuditRequest) -> tuple[AuditReport, list[Finding]]:
         report, findings = super()._audit_objects(path, request)
-        return report, [*findings, *_unwanted(report.undefined)]
+        findings = [*findings, *_unwanted(report.undefined)]
+        if request.integers:
+            report = replace(report, checks=(*report.checks, FLOATS))
+            findings += _floats(report.undefined)
+        return report, findings
 
     def _unresolved(self, names: Collection[str]) -> Iterator[Finding]:
         """What a linker leaves open without an error: weak symbols that nobody defines."""
         allowed = self.device.audit.symbols
         if bad := [name for name in sorted(names) if not within(name, allowed)]:
             yield Finding("undefined symbols", ", ".join(bad), ", ".join(allowed))
+
+
+def _floats(names: Collection[str]) -> Iterator[Finding]:
+    if bad := sorted(name for name in names if within(name, _SOFT_FLOAT)):
+        yield Finding(FLOATS, ", ".join(bad), "none, as the model computes with integers alone")
 
 
 def _unwanted(names: Collection[str]) -> Iterator[Finding]:

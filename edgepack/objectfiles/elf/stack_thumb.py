@@ -21,12 +21,14 @@ _LINE = 64
 
 def read(function: MachineFunction, binary: lief.ELF.Binary) -> None:
     """Fill in a function's frame and calls from its instructions."""
-    constants: dict[int, int] = {}  # what movw and mov put into registers
+    constants: dict[int, int] = {}  # what movw, mov and ldr put into registers
     aligned = moved = False
     for at, first, second in _instructions(function, binary):
         if second is None:
-            function.frame += _narrow_push(first)
+            _note_literal(constants, at, first, binary)
+            function.frame += _narrow_push(first, constants)
             moved |= first & 0xFF87 == 0x4685  # mov sp, rm
+            aligned |= first & 0xFFC0 == 0x0980  # lsrs rd, rm, #6
             target = at + 4 + signed(first << 1, 12) if first & 0xF800 == 0xE000 else None
         else:
             _note_constant(constants, first, second)
@@ -70,13 +72,24 @@ def _literals(binary: lief.ELF.Binary, function: MachineFunction) -> list[tuple[
     return [(at, end) for (at, kind), end in zip(marks, ends, strict=True) if kind == "$d"]
 
 
-def _narrow_push(code: int) -> int:
-    """Bytes that a 16-bit instruction takes from SP."""
+def _narrow_push(code: int, constants: dict[int, int]) -> int:
+    """Bytes that a 16-bit instruction takes from SP; ``constants`` are what is known of registers."""
     if code & 0xFE00 == 0xB400:  # push {..., lr}
         return 4 * (code & 0x1FF).bit_count()
     if code & 0xFF80 == 0xB080:  # sub sp, #imm7
         return 4 * (code & 0x7F)
+    if code & 0xFF87 == 0x4485:  # add sp, rm, of a negative number
+        return max(0, -signed(constants.get(code >> 3 & 0xF, 0), 32))
     return 0
+
+
+def _note_literal(constants: dict[int, int], at: int, code: int, binary: lief.ELF.Binary) -> None:
+    """Remember what a load from behind the function's code puts into a register, where ARMv6-M has its
+    constants."""
+    if code & 0xF800 == 0x4800:  # ldr rt, [pc, #imm8]
+        place = (at + 4 & ~3) + 4 * (code & 0xFF)
+        word = bytes(binary.get_content_from_virtual_address(place, 4))
+        constants[code >> 8 & 7] = int.from_bytes(word, "little")
 
 
 def _wide_push(first: int, second: int, constants: dict[int, int]) -> int:

@@ -1,4 +1,4 @@
-/* Vector table and first instructions of a Cortex-M: FPU on.
+/* Vector table and first instructions of a Cortex-M: FPU on, where there is one.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "firmware.h"
 
@@ -7,9 +7,11 @@ void Reset_Handler(void) __attribute__((noreturn));
 /* Coprocessor Access Control Register, ARMv7-M Architecture Reference Manual B3.2.20: full access to the FPU.
  */
 static void enable_fpu(void) {
+#ifdef __ARM_FP
     volatile uint32_t *cpacr = (volatile uint32_t *)0xE000ED88u;
     *cpacr |= 0xFu << 20;
     __asm__ volatile("dsb\n isb" ::: "memory");
+#endif
 }
 
 void Reset_Handler(void) {

@@ -197,7 +197,8 @@ QUADS = {
     "linux-armv6": None,
     "wasm32-wasi": None,
     "cortex-m7": ("int8", False),
-    "esp32-c3": None,
+    "esp32-c3": ("int8", False),
+    "linux-riscv64": None,
 }
 
 

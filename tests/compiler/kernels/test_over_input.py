@@ -61,7 +61,7 @@ class Window:
 @pytest.mark.parametrize("seed", range(20))
 def test_what_lies_over_the_input_is_right(tile: int, seed: int) -> None:
     window = Window(random.Random(seed))
-    most = window.order().most(tile)
+    most = window.order().most(tile or 1, again=not tile)
     far = window.run(tile, -1500)
     for distance in (most, most - 1, most - 17):
         np.testing.assert_array_equal(window.run(tile, distance), far)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx import IntImm
 
+from edgepack.compiler.graph.integer_operands import BYTES
 from edgepack.compiler.kernels.contract import Packing
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.packed_taps import INTERLEAVED, pack_pairs, pack_taps, pairs_of_taps
+from edgepack.compiler.kernels.cpu.conv.row_by_row import RowByRow, in_one_task
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import Dot2Int16, dot2_lanes
+from edgepack.compiler.kernels.cpu.micro.single_bytes import single_bytes
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
@@ -55,6 +59,25 @@ class DepthwiseInt16(SlidingWindow):
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         a, b = (self.wide(x, self.dtype, self.lanes) for x in (self.e.let(self.less_zero(value)), weight))
         return old + a * b
+
+
+class DepthwiseBytes(RowByRow, DepthwiseInt16):
+    """One channel at a time, in registers of 32 bits; loads widen. A row's weights serve all pixels of a
+    step."""
+
+    def __init__(
+        self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, given: SlidingSchedule = OPEN
+    ) -> None:
+        unrolled = target.optimize != "size" if given.unrolled is None else given.unrolled
+        single = in_one_task(replace(given, unrolled=unrolled), target, conv.in_channels)
+        super().__init__(conv, fused, target, single)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"operands": "bytes"} if self.fused.types.left in BYTES else {}
+
+    def less_zero(self, value: Any) -> Any:
+        wide = self.wide(value, "int32", 1)
+        return wide - IntImm("int32", self.zero) if self.zero else wide
 
 
 class DepthwiseHalves(DepthwiseInt16):
@@ -192,6 +215,8 @@ def depthwise_int16(
     pairs = dot2_lanes(target) * 2
     if min(pairs, conv.in_channels) >= INTERLEAVED and conv.kernel[1] > 1:
         return DepthwisePairs(conv, fused, target, given)
+    if single_bytes(target):
+        return DepthwiseBytes(conv, fused, target, given)
     if not pairs and min(target.lanes("int16"), conv.in_channels) >= INTERLEAVED:
         return DepthwiseHalves(conv, fused, target, given)
     return DepthwiseInt16(conv, fused, target, given)

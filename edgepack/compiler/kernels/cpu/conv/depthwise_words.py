@@ -15,17 +15,16 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.graph.integer_operands import BYTES
-from edgepack.compiler.kernels.contract import Array, Implementation, Overlap, Packing
+from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.conv.depthwise_int16 import DepthwiseInt16
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.over_input import PixelOrder
 from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
+from edgepack.compiler.kernels.cpu.conv.row_by_row import RowByRow, in_one_task
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN
-from edgepack.compiler.kernels.cpu.conv.window import Strips, Taps
+from edgepack.compiler.kernels.cpu.conv.window import Taps
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.micro.word_pairs import pairs_in_words, widened_pairs
-from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["DepthwiseWords", "in_words"]
@@ -44,54 +43,18 @@ def in_words(conv: Conv2d, fused: AnchoredGroup, target: CpuTarget) -> bool:
     return of_bytes and pairs_in_words(target) and conv.in_channels >= CHANNELS
 
 
-class DepthwiseWords(DepthwiseInt16):
+class DepthwiseWords(RowByRow, DepthwiseInt16):
     """Builds the kernel; the last step overlaps the one before where channels are no multiple of four."""
 
     def __init__(
         self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, given: SlidingSchedule = OPEN
     ) -> None:
         unrolled = target.optimize != "size" if given.unrolled is None else given.unrolled
-        block = -(-conv.in_channels // CHANNELS)
-        words = replace(
-            given,
-            lanes=CHANNELS,
-            columns=given.columns or 1,
-            unrolled=unrolled,
-            block=given.block or block,
-            row_parts=given.row_parts or 1,
-        )
-        super().__init__(conv, fused, target, words)
+        words = replace(given, lanes=CHANNELS, columns=given.columns or 1, unrolled=unrolled)
+        super().__init__(conv, fused, target, in_one_task(words, target, -(-conv.in_channels // CHANNELS)))
         #: Less the zero point, in both halves of a word; None for 0.
         pair = np.array([-self.zero] * 2, "<i2").view("<i4")[0]
         self.base = IntImm("int32", int(pair)) if self.zero else None
-
-    def task(self, image: Any, part: Any, block: Any) -> None:
-        """Row by row, in it pixel by pixel: the output may lie over what is not read any more."""
-        e, (top, bottom, channels) = self.e, self.bounds(part, block)
-
-        def line(y: Any) -> None:
-            for strips in self.window.strips(self.columns):
-
-                def strip(i: Any, strips: Strips = strips) -> None:
-                    x = e.let(i * len(strips.taps) + strips.first)
-                    self.row((image, y, x), strips.taps, channels)
-
-                e.loop(0, strips.count, strip)
-
-        e.loop(top, bottom, line)
-
-    def build(self) -> Implementation:
-        return replace(super().build(), overlaps=self._overlaps())
-
-    def _overlaps(self) -> tuple[Overlap, ...]:
-        g, fused = self.window, self.fused
-        if self.counts != (1, 1, 1) or fused.row_stride != g.channels:
-            return ()
-        bytes_out = g.channels * DTYPE_BYTES[fused.types.result]
-        order = PixelOrder(
-            (g.height, g.width), (g.out_height, g.out_width), g.pads[:2], g.strides, g.channels, bytes_out
-        )
-        return (Overlap(fused.operand(0), order.most(0)),)
 
     @property
     def row_weights(self) -> int:

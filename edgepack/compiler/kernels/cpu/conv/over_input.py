@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgepack.compiler.kernels.contract import Array
+from edgepack.compiler.kernels.cpu.conv.window import Window
 
-__all__ = ["PixelOrder", "most_distance"]
+__all__ = ["PixelOrder"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,19 @@ class PixelOrder:
     bytes_in: int
     bytes_out: int
 
+    @classmethod
+    def of(cls, window: Window, itemsize_in: int, itemsize_out: int) -> PixelOrder:
+        """Of a window over one image; ``itemsize``: bytes of an element."""
+        g = window
+        return cls(
+            (g.height, g.width),
+            (g.out_height, g.out_width),
+            g.pads[:2],
+            g.strides,
+            g.channels * itemsize_in,
+            g.out_channels * itemsize_out,
+        )
+
     def first_read(self) -> Array:
         """For each pixel of the output, the first byte of the input that its window has."""
         down, right = (
@@ -43,30 +57,20 @@ class PixelOrder:
         )
         return ((down[:, None] * self.image[1] + right[None, :]) * self.bytes_in).reshape(-1)
 
-    def most(self, tile: int) -> int:
-        """:attr:`~edgepack.compiler.kernels.contract.Overlap.most` of a kernel that reads all that ``tile``
-        pixels need before it writes any of them; 0: that writes parts of a pixel before it has read all.
+    def most(self, tile: int, *, again: bool = False) -> int:
+        """:attr:`~edgepack.compiler.kernels.contract.Overlap.most` of a kernel that computes so many pixels
+        at a time. The last tile begins so that it ends with the last pixel.
 
-        The last tile begins so that it ends with the last pixel.
+        Args:
+            again: it has written parts of a tile's pixels before it has read all that they need; otherwise it
+                reads all first.
         """
-        reads = self.first_read()
-        pixels = len(reads)
-        if not tile:
-            return most_distance(reads, np.arange(1, pixels + 1) * self.bytes_out)
+        windows = self.first_read()
+        pixels = len(windows)
         size = min(tile, pixels)
         first = np.minimum(np.arange(-(-pixels // size)) * size, pixels - size)
         nothing = self.image[0] * self.image[1] * self.bytes_in + pixels * self.bytes_out
-        later = np.append(reads, [nothing])  # what is read by the tiles behind
-        begins = np.minimum.accumulate(later[::-1])[::-1][np.append(first[1:], pixels)]
-        return most_distance(begins, (first + size) * self.bytes_out)
-
-
-def most_distance(reads: Array, written: Array) -> int:
-    """Bytes from the input's beginning to the output's, at most.
-
-    Args:
-        reads: for each moment, the first byte of the input that is read at it; later ones may read before.
-        written: and how many bytes of the output are written then.
-    """
-    still = np.minimum.accumulate(reads[::-1])[::-1]
-    return int((still - written).min())
+        later = np.append(windows, [nothing])  # what is read by the tiles behind
+        still = np.minimum.accumulate(later[::-1])[::-1]
+        reads = still[first if again else np.append(first[1:], pixels)]
+        return int((reads - (first + size) * self.bytes_out).min())

@@ -169,9 +169,12 @@ class SlidingWindow(WindowWalk):
         if self.unrolled and lowest < g.height:
             return begin, g.size[0]
         end = self.end_inside(top)
-        if not self.unrolled:  # by way of a float, or LLVM would know how often the loop runs, and unroll it
-            end = tirx.Cast("int32", tirx.Cast("float32", end) + e.f32(0.25, 1))
-        return begin, e.let(end)
+        if self.unrolled:
+            return begin, e.let(end)
+        if not self.target.computes_floats:
+            return begin, e.opaque_bound(end)
+        # By way of a float, or LLVM would know how often the loop runs, and unroll it.
+        return begin, e.let(tirx.Cast("int32", tirx.Cast("float32", end) + e.f32(0.25, 1)))
 
     def _step(self, strip: _Strip, begin: Any, end: Any, number: Any, channel: Any, finish: Any) -> None:
         """All pixels of a row of a strip, for one vector of channels."""

@@ -313,7 +313,7 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
-    def opaque_bound(self, count: int) -> Expr:
+    def opaque_bound(self, count: Index) -> Expr:
         """``count`` as the end of a loop that LLVM must not unroll, as it would mix the iterations and spill.
 
         It is written in terms of the thread's first task, so that LLVM does not know that it is constant.

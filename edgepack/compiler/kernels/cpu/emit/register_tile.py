@@ -184,7 +184,12 @@ class Accumulators:
         rows: how many the tile has.
         chunks: its columns as vectors, see :func:`column_chunks`.
         dtype: of the sums; that of the kernel unless given.
+
+    Attributes:
+        start: what they begin with, a number or a scalar.
     """
+
+    start: Any = 0
 
     def __init__(self, e: Emitter, rows: int, chunks: Sequence[tuple[int, int]], dtype: str = "") -> None:
         self.e, self.rows, self.chunks, self.dtype = e, rows, chunks, dtype or e.dtype
@@ -192,10 +197,11 @@ class Accumulators:
         self.buffer = e.local(rows * self.columns, self.dtype)
 
     def clear(self) -> None:
-        """All of them to 0."""
+        """All of them to what they begin with."""
+        start = tirx.const(self.start, self.dtype) if isinstance(self.start, int) else self.start
         for row in range(self.rows):
             for column, lanes in self.chunks:
-                self.set(row, column, self.e.splat(tirx.const(0, self.dtype), lanes), lanes)
+                self.set(row, column, self.e.splat(start, lanes), lanes)
 
     def get(self, row: int, column: int, lanes: int) -> Any:
         """``lanes`` of the sums of a row, from ``column`` on."""

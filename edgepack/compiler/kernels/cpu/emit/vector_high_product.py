@@ -1,8 +1,9 @@
-"""Bits of products of 64 bits, of two vectors of int32: ``int32((int64(a) * int64(b) + c) >> s)``.
+"""Bits of products of 64 bits, of two vectors or numbers of int32: ``int32((int64(a) * int64(b) + c) >> s)``.
 
 That is how fixed-point numbers are multiplied. x86 multiplies the even elements of two vectors to 64 bits by
 one instruction (VPMULDQ), and the odd ones once they are shifted down; widening both vectors first, as LLVM
-does, takes seven instructions more. AArch64 has the rounded high half itself (SQRDMULH).
+does, takes seven instructions more. AArch64 has the rounded high half itself (SQRDMULH). Where no instruction
+multiplies to 64 bits, products of 16 bits do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def high_product(e: Emitter, a: Expr, b: Expr, added: int, shift: int, lanes: in
         a, b: vectors of int32, not both -2**31 anywhere.
         added, shift: as above, the shift from 1 to 32.
     """
+    if e.target is not None and not e.target.multiplies_long and lanes == 1:
+        return _of_words(e, a, b, added, shift)
     if e.target is None or lanes < 4 or not 1 <= shift <= 32:
         return None
     if shift == HIGH and (made := rounded_high(e, a, b, added, lanes)) is not None:
@@ -52,6 +55,33 @@ def rounded_high(e: Emitter, a: Expr, b: Expr, added: int, lanes: int) -> Expr |
         return None
     has = has_feature(e.target, "neon") and e.target.pointer_bytes == 8
     return _in_parts(e, a, b, 4, lanes, _sqrdmulh) if has else None
+
+
+def _of_words(e: Emitter, a: Expr, b: Expr, added: int, shift: int) -> Expr | None:
+    """The bits by four products of 16 bits; None where ``added`` is not half of 2**shift, or the shift is
+    below 17.
+
+    With a = 2^16 ah + al, al from 0 to 2^16 - 1, and b alike, none of the sums below overflows; the lower 16
+    bits of the product change nothing.
+    """
+    if not 17 <= shift <= 32 or added != 1 << (shift - 1):
+        return None
+
+    def number(value: int) -> Expr:
+        return tirx.IntImm("int32", value)
+
+    sixteen, mask = number(16), number(0xFFFF)
+    (al, ah), (bl, bh) = (
+        (e.let(tirx.bitwise_and(x, mask)), e.let(tirx.shift_right(x, sixteen))) for x in (e.let(a), e.let(b))
+    )
+    low = tirx.Cast("int32", tirx.shift_right(tirx.Cast("uint32", al * bl), tirx.IntImm("uint32", 16)))
+    first = e.let(ah * bl + low)
+    second = e.let(al * bh + tirx.bitwise_and(first, mask))
+    high = ah * bh + tirx.shift_right(first, sixteen)
+    if shift < 32:
+        high = tirx.shift_left(high, number(32 - shift))
+    rounded = tirx.shift_right(tirx.shift_right(second, number(shift - 17)) + number(1), number(1))
+    return e.let(high + rounded)
 
 
 def _in_parts(e: Emitter, a: Expr, b: Expr, width: int, lanes: int, product: Any) -> Expr:

@@ -23,7 +23,7 @@ from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["PATCH_BYTES", "WordPairs", "pairs_in_words", "widened_pairs"]
+__all__ = ["WordPairs", "pairs_in_words", "widened_pairs"]
 
 #: Rows of a tile of one column: with more LLVM spills (a keyword spotter takes 5.09 million instructions with
 #: 4 rows, 5.7 with 5, 5.8 with 6, and with 2 by 2 sums 5.6: benchmarks/mcu_instructions.py).
@@ -31,9 +31,6 @@ MOST_ROWS = 4
 
 #: Rows and columns of a tile of few rows, and columns of one of a single row.
 FEW_ROWS, FEW_COLUMNS, ROW_COLUMNS = 3, 2, 4
-
-#: Bytes of a patch up to which a tile has more rows than two: beside what images take, it is small.
-PATCH_BYTES = 2304
 
 
 def pairs_in_words(target: CpuTarget) -> bool:

@@ -1,0 +1,189 @@
+"""Implicit matrix products of bytes on CPUs without vectors, whose memory is counted in KiB.
+
+What the windows of a tile's pixels read is written to the thread's scratch, once for all output channels: a
+*patch*. Padding and zero points outside of the image are written there too, so that the product has no
+borders, and a window's rows of any length follow each other as one reduction. Images stay bytes in memory,
+and so do weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.contract import Implementation, Overlap
+from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
+from edgepack.compiler.kernels.cpu.conv.over_input import PixelOrder
+from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, Origin, TileAt, TileProduct
+from edgepack.compiler.kernels.cpu.conv.window import Window
+from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.plan.dtypes import DTYPE_BYTES
+
+__all__ = ["PATCH_BYTES", "Patches"]
+
+#: Bytes of a patch up to which a tile has more rows than two: beside what images take, it is small.
+PATCH_BYTES = 2304
+
+
+class Patches(ImplicitGemm):
+    """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Elements of the reduction that the micro-kernel takes together: a patch has whole ones."""
+
+    @property
+    @abstractmethod
+    def bytes_of_element(self) -> int:
+        """Of the patch."""
+
+    def _walked(self) -> Conv2d:
+        """A product of patches, of whole steps."""
+        c = self.elements
+        return Conv2d.product(c.pixels, -(-c.depth // self.steps) * self.steps, c.out_channels, c.types)
+
+    def _divided(self, given: GemmSchedule) -> tuple[GemmSchedule, Blocking]:
+        """Tiles of as many rows as a small patch has, all in one task, and with one height: the last one
+        begins so that it ends with the last pixel."""
+        c = self.conv
+        row = self.bytes_of_element * c.in_channels * self.micro.group
+        tile = self.micro.tile(min(c.pixels, max(2, PATCH_BYTES // row)), c.out_channels)
+        asked = given.register_tile or (tile.rows, tile.columns)
+        one = replace(given, register_tile=asked, weight_stationary=False, thread_rows=1, passes=1)
+        return super()._divided(replace(one, row_blocks=1, k_blocks=1))
+
+    def _declare(self) -> GemmOperands:
+        e, c = self.e, self.elements
+        x = e.param(self.fused.operand(0), c.input_elements, c.types.left)
+        weights = e.packed(0, self.conv.depth * c.out_channels, self.micro.right_unit)
+        extra = self.fused.declare_epilogue(e)
+        y = e.output(0, self.fused.output_elements, self.micro.types.result)
+        self.patch = self._declare_patch()
+        operands = GemmOperands(x, weights, (weights, 0), extra, y)
+        self.geometry = TileProduct(e, c, self.blocking, operands, 0)
+        return operands
+
+    @abstractmethod
+    def _declare_patch(self) -> Any:
+        """The scratch that a patch lies in."""
+
+    # Tasks ------------------------------------------------------------------------------------------------
+
+    @property
+    def _task_count(self) -> int:
+        """One: CPUs of this kind have one core, and the last two tiles may overlap."""
+        return 1
+
+    def _task(self, task: Any) -> None:
+        """All tiles, each for all columns."""
+        del task
+        e, rows, pixels = self.e, self.tile.rows, self.conv.pixels
+        width, channels = self.tile.columns, self.conv.out_channels
+
+        def tile(i: Any) -> None:
+            first = i * rows
+            first = e.let(tirx.min(first, index(pixels - rows)) if pixels % rows else first)
+            self._write_patch(first)
+            e.loop(0, channels // width, lambda block: self._channels(first, block * width, width))
+            if channels % width:
+                self._channels(first, channels - channels % width, channels % width)
+
+        e.loop(0, -(-pixels // rows), tile)
+
+    def _channels(self, first: Any, channel: Any, width: int) -> None:
+        """Some output channels of the tile that begins at pixel ``first``."""
+        channel = self.e.let(channel)
+        columns = Columns(0, self.e.let(channel * self.conv.depth), channel, width, 0)
+        pixels = Pixels(0, 0, 0, self.operands.y)
+        self._tile(TileAt(first, self.tile.rows, columns, 0, 0, 0), pixels)
+
+    def build(self) -> Implementation:
+        return replace(super().build(), overlaps=self._overlaps())
+
+    def _overlaps(self) -> tuple[Overlap, ...]:
+        """A tile's patch is written before any of its results is stored."""
+        c, fused = self.elements, self.fused
+        if c.batch != 1 or fused.row_stride != c.out_channels or c.depth_window:
+            return ()
+        order = PixelOrder.of(Window.of(c), DTYPE_BYTES[c.types.left], DTYPE_BYTES[self.micro.types.result])
+        return (Overlap(fused.operand(0), order.most(self.tile.rows)),)
+
+    # The patch --------------------------------------------------------------------------------------------
+
+    def _write_patch(self, first: Any) -> None:
+        """Writes the patch of the tile that begins at pixel ``first``."""
+        e = self.e
+
+        def row(r: Any) -> None:
+            origin = self.geometry.origin(e.let(first + r))
+            begin = e.let(self._row(r))
+            inside = self.geometry.inside([origin])
+            if inside is None:
+                self._window(begin, origin, inside=True)
+            else:
+                e.branch(
+                    inside,
+                    lambda: self._window(begin, origin, inside=True),
+                    lambda: self._window(begin, origin, inside=False),
+                )
+
+        self._loop(self.tile.rows, row)
+
+    @abstractmethod
+    def _row(self, r: Any) -> Any:
+        """Where in the patch the part of pixel ``r`` begins."""
+
+    def _loop(self, count: int, body: Callable[[Any], None]) -> None:
+        """A loop that is not unrolled: the code would be longer than the time it saves."""
+        if count > 1:
+            self.e.no_unroll_loop(count, body)
+        else:
+            self.e.loop(0, count, body)
+
+    def _window(self, row: Any, origin: Origin, *, inside: bool) -> None:
+        """The window of one pixel, whose part of the patch begins at ``row``."""
+        e, c, geometry = self.e, self.elements, self.geometry
+        joined = inside and c.dilation[1] == 1
+        run = c.in_channels * (c.kernel[1] if joined else 1)
+
+        def line(i: Any) -> None:
+            def tap(j: Any) -> None:
+                at = geometry.tap(origin, i, j)
+                source = e.let(geometry.address(at, 0))
+                to = e.let((i * c.kernel[1] + j) * c.in_channels)
+                valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
+                if inside:
+                    self._copied(row, source, to, run)
+                else:
+                    e.branch(
+                        valid,
+                        lambda: self._copied(row, source, to, run),
+                        lambda: self._filled(row, to, run),
+                    )
+
+            if joined:
+                tap(0)
+            else:
+                self._loop(c.kernel[1], tap)
+
+        self._loop(c.rows, line)
+
+    @abstractmethod
+    def _copied(self, row: Any, source: Any, to: Any, count: int) -> None:
+        """``count`` elements of the image from ``source`` on, as those of the reduction from ``to`` on.
+
+        Args:
+            row: what :meth:`_row` gives for the pixel.
+        """
+
+    @abstractmethod
+    def _filled(self, row: Any, to: Any, count: int) -> None:
+        """The same of what lies outside of the image."""
