@@ -73,6 +73,11 @@ ep_status check_open(const command *what, ep_model *model, ep_session **session)
     return status == EP_OK ? ep_session_create(model, &options, session) : status;
 }
 
+ep_status check_run(ep_session *session) {
+    return ep_session_run(session, check.inputs, check.model->input_count, check.buffers,
+                          check.model->output_count);
+}
+
 /* A run with memory and outputs full of garbage; `stack` is what it needed of it, in bytes. */
 static ep_status run_poisoned(const command *what, int second, int garbage, size_t *stack) {
     ep_model model;
@@ -90,8 +95,7 @@ static ep_status run_poisoned(const command *what, int second, int garbage, size
     if (status == EP_OK) {
         const unsigned char *top = stack_pointer();
         paint_stack();
-        status = ep_session_run(session, check.inputs, check.model->input_count, check.buffers,
-                                check.model->output_count);
+        status = check_run(session);
         *stack = used_stack(top);
     }
     ep_session_destroy(session);

@@ -6,11 +6,6 @@
 #include "machine.h"
 #include "report.h"
 
-static ep_status run_once(ep_session *session) {
-    return ep_session_run(session, check.inputs, check.model->input_count, check.buffers,
-                          check.model->output_count);
-}
-
 /* ---- Instructions ---- */
 
 /* Ticks of the board's counter: of a thousand instructions, a whole number that is at least 1000; and what is
@@ -74,7 +69,7 @@ static ep_status report_steps(ep_session *session, const scale *scale) {
     size_t runs = scale != NULL ? 1 : CHECK_PROFILED;
     ep_status status = ep_session_profile(session, check.step_ns, steps);
     for (size_t i = 0; i < runs && status == EP_OK; i++) {
-        status = run_once(session);
+        status = check_run(session);
         for (uint32_t step = 0; step < steps; step++) {
             check.profile[step * CHECK_PROFILED + i] = check.step_ns[step];
         }
@@ -95,11 +90,11 @@ static int measure(const command *what, const scale *scale) {
     ep_status status = check_open(what, &model, &session);
     uint64_t loaded = edgepack_now_ns();
     if (status == EP_OK) {
-        status = run_once(session);
+        status = check_run(session);
     }
     uint64_t first = edgepack_now_ns();
     for (uint32_t i = 0; i < what->warmup && status == EP_OK; i++) {
-        status = run_once(session);
+        status = check_run(session);
     }
     if (status != EP_OK) {
         return report_status(status);
@@ -115,7 +110,7 @@ static int measure(const command *what, const scale *scale) {
     report_open(scale != NULL ? "run_instructions" : "runs_ms", '[');
     for (uint32_t i = 0; i < what->runs; i++) {
         uint64_t before = edgepack_now_ns();
-        run_once(session);
+        check_run(session);
         report_measured(NULL, scale, edgepack_now_ns() - before, 1e6);
     }
     report_close(']');
