@@ -114,7 +114,7 @@ class Board:
 
 def rows(model: Path, tflm: Path | None) -> list[list[str]]:
     """The rows of a network."""
-    static, made = generated(model)
+    static, made = generated(model, DEVICE)
     network = model.stem.removeprefix("mlperf_tiny_").removesuffix("_int8")
     bundle = edgepack.pack(static, DEVICE, FOLDER / model.stem / "bundle")
     (recorded,), (expected,) = ((bundle.path / "test").glob(f"{kind}_*.bin") for kind in ("input", "output"))

@@ -29,7 +29,12 @@ def arena_chart(use: ArenaUse, *, every_step: bool) -> str:
     rows = [_row(group, use.peak, most) for group in groups]
     chart = table(rows, header=[title, "step", "in use", "nodes"], right=[1, 2])
     live = [
-        [one.buffer.name, human_bytes(one.buffer.nbytes), str(one.buffer.offset), _nodes(one.nodes)]
+        [
+            one.buffer.name,
+            human_bytes(one.buffer.nbytes),
+            str(one.buffer.offset),
+            f"step {one.buffer.first_step}: {_label(use.steps[one.buffer.first_step])}",
+        ]
         for one in use.live
     ]
     peak = f"at step {use.peak}: {human_bytes(most)} of {human_bytes(use.arena)}"
@@ -44,9 +49,10 @@ def _row(group: Sequence[StepUse], peak: int, most: int) -> list[str]:
         f"{bar} peak" if first <= peak <= last else bar,
         str(first) if first == last else f"{first}-{last}",
         human_bytes(largest.nbytes),
-        _nodes(largest.nodes) or largest.kernel,
+        _label(largest),
     ]
 
 
-def _nodes(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes)[:50]
+def _label(step: StepUse) -> str:
+    """The nodes that it computes, or its kernel where they have no names."""
+    return ", ".join(step.nodes)[:50] or step.kernel or "a copy"

@@ -43,7 +43,7 @@ class BenchOptions:
     variant: str | None = None
     where: RunOptions = field(default_factory=RunOptions)
 
-    def decided(self, counting: bool) -> BenchOptions:
+    def decided(self, *, counting: bool) -> BenchOptions:
         """With a number of runs and of those before; ConfigError for what cannot be measured."""
         default = _COUNTED if counting else _TIMED
         runs = default[0] if self.runs is None else self.runs
@@ -55,7 +55,7 @@ class BenchOptions:
             )
         return replace(self, runs=runs, warmup=warmup)
 
-    def arguments(self, counting: bool) -> list[str | Path]:
+    def arguments(self, *, counting: bool) -> list[str | Path]:
         """What the bundle's program is told."""
         arguments: list[str | Path] = ["bench", Path("test"), *threads_arguments(self.where.threads)]
         arguments += ["--warmup", str(self.warmup), "--runs", str(self.runs)]
@@ -130,10 +130,14 @@ def bench(root: Path, manifest: Manifest, options: BenchOptions | None = None) -
     """
     asked = options or BenchOptions()
     counting = getattr(selected_runner(manifest, asked.where).runner, "COUNTS_INSTRUCTIONS", False)
-    options = asked.decided(counting)
+    options = asked.decided(counting=counting)
     _check_variant(root, manifest, options.variant)
     selected, result = run_program(
-        root, manifest, options.arguments(counting), options.where, refusals=["USAGE"] if counting else []
+        root,
+        manifest,
+        options.arguments(counting=counting),
+        options.where,
+        refusals=["USAGE"] if counting else [],
     )
     if counting and result.get("code") == "USAGE":
         raise CheckFailedError(

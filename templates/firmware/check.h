@@ -46,6 +46,9 @@ typedef struct command {
 ep_status check_open(const command *what, ep_model *model, ep_session **session);
 ep_status check_run(ep_session *session); /* from `inputs` to `buffers` */
 
+/* From the recorded inputs to `buffers`. */
+ep_status check_run(ep_session *session);
+
 /* Measures runs by the clock; or, where it was told --instructions, counts their instructions and those of
  * each step, under an emulator whose counter advances with them. Returns the program's exit status. */
 int check_bench(const command *what);

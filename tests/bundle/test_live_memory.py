@@ -45,6 +45,8 @@ def test_each_step_has_the_bytes_that_are_in_use_and_the_peak_its_buffers() -> N
 
 def test_what_a_bundle_does_not_say_is_not_shown() -> None:
     assert arena_uses(variant()) == []
+    (use,) = arena_uses(variant(*ROWS))
+    assert re.search(r"^b +150 B +100  step 1: node1$", arena_chart(use, every_step=True), re.MULTILINE)
     (use,) = arena_uses(variant(*ROWS, gpu=True))
     assert use.gpu and "GPU's arena of avx2" in arena_chart(use, every_step=True)
 

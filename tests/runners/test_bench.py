@@ -14,11 +14,14 @@ from edgepack.runners.bench import BenchOptions, percentile
 
 def test_the_program_is_told_all_options() -> None:
     options = BenchOptions(3, 0, True, "linux-x86_64-v3", RunOptions(threads=2))
-    assert options.arguments() == [
+    assert options.decided(counting=False).arguments(counting=False) == [
         *("bench", Path("test"), "--threads", "2", "--warmup", "0", "--runs", "3", "--profile"),
         *("--variant", "linux-x86_64-v3"),
     ]
-    assert BenchOptions().arguments() == ["bench", Path("test"), "--warmup", "5", "--runs", "50"]
+    start = ["bench", Path("test"), "--warmup"]
+    assert BenchOptions().decided(counting=False).arguments(counting=False) == [*start, "5", "--runs", "50"]
+    counted = BenchOptions().decided(counting=True).arguments(counting=True)
+    assert counted == [*start, "0", "--runs", "2", "--instructions"]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,7 @@ def test_the_program_is_told_all_options() -> None:
 )
 def test_what_cannot_be_measured_is_refused(wrong: BenchOptions) -> None:
     with pytest.raises(ConfigError, match="cannot"):
-        wrong.arguments()
+        wrong.decided(counting=False).arguments(counting=False)
 
 
 @pytest.mark.parametrize("percent", [0, 50, 90, 99, 100])

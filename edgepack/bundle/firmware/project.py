@@ -51,7 +51,7 @@ _CHECK = (
     "firmware/recorded.c",
     "src/loader/compare.c",
 )
-_EXAMPLE = (*_SUPPORT, "firmware/clock.c", "firmware/example.c")
+_EXAMPLE = (*_SUPPORT, "firmware/example.c")
 SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
 #: The files of the loader of other devices that firmware uses.
 _OF_LOADER = ("compare.c", "compare.h")
