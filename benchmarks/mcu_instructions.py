@@ -32,7 +32,7 @@ from edgepack.objectfiles.code_size import section_bytes
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "mcu"
 PACKAGES = ("bakenn==1.0.0", "tflite==2.18.0", "flatbuffers==25.12.19", "numpy")
-DEVICES = ("cortex-m4", "cortex-m7", "cortex-m33")
+DEVICES = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
 HEADING = "Microcontrollers"
 
 #: An instruction takes 2**3 ns, so that a network fits the timer's 24 bits.

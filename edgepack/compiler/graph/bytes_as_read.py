@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
@@ -75,7 +76,7 @@ class _BytesAsRead(Rewriter):
                 weights = _as_bytes(weights)
         exact = self._exact(call, args, found)
         source, padding, numbers = found or (args[0], padding, {})
-        if self._is_copied(call, source, padding):
+        if not self.words and self._is_copied(call, source, padding):
             outside = numbers.pop("outside", 0)
             widths = [n for i in range(len(padding) // 2) for n in padding[i :: len(padding) // 2]]
             source = self.emit(relax.op.nn.pad(source, [0, 0, *widths, 0, 0], pad_value=float(outside)))
@@ -83,6 +84,8 @@ class _BytesAsRead(Rewriter):
         elif found is None and not exact:
             return None
         attributes = {**convolution_attributes(call), **numbers, "padding": padding, **exact}
+        if "zero" in numbers and dtype_of(weights) == "int8":
+            attributes["together"] = _together(numpy_of(weights))
         rank = len(padding) // 2
 
         def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:
@@ -182,6 +185,23 @@ class _BytesAsRead(Rewriter):
         ):
             return None
         return call.args[0], padding, {"zero": zero}
+
+
+def _together(weights: NDArray[np.int8]) -> list[int]:
+    """How many taps' products by int8 fit 16 bits together, for all channels: group by group, in order.
+
+    Args:
+        weights: int8, of a depthwise convolution, (..., channels).
+    """
+    taps = np.abs(weights.reshape(-1, weights.shape[-1]).astype(np.int64))
+    found, sums = [0], np.zeros(taps.shape[1], np.int64)
+    for tap in taps:
+        sums = sums + tap
+        if found[-1] and 128 * int(sums.max()) > 32767:
+            found.append(0)
+            sums = tap
+        found[-1] += 1
+    return found
 
 
 def _as_bytes(weights: relax.Expr) -> relax.Expr:

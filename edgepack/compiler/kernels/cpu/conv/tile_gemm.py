@@ -14,6 +14,7 @@ from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.contract import Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.conv.byte_patches import BytePatches
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm, Pixels
@@ -25,6 +26,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix
 from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles, TileRegisters, TileSums
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.reduced_vectors import ReducedVectors
 from edgepack.compiler.kernels.cpu.micro.word_pairs import WordPairs
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -53,6 +55,8 @@ def implicit_product(
     Raises:
         ScheduleError: matrices are asked for, and there is no such kernel.
     """
+    if isinstance(vectors, ReducedVectors):
+        return BytePatches(rule, layout, conv, fused, vectors, given)
     if isinstance(vectors, WordPairs):
         return WidenedPatches(rule, layout, conv, fused, vectors, given)
     tiles = _tiles(conv, vectors)

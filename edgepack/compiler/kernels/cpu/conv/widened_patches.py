@@ -1,16 +1,12 @@
 """Implicit matrix products of bytes on CPUs that multiply pairs of 16 bits in general registers.
 
-What the windows of a tile's pixels read is widened to 16 bits, once for all output channels, in the thread's
-scratch: a *patch*, in which the pixels of quad ``k`` of the reduction lie next to each other, each as two
-pairs. Padding and zero points outside of the image are written there, so that the product has no borders, and
-a window's rows of any length follow each other as one reduction. Images stay bytes in memory, and so do
-weights.
+A patch (:mod:`edgepack.compiler.kernels.cpu.conv.patches`) is widened to 16 bits: the pixels of quad ``k`` of
+the reduction lie next to each other, each as two pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +14,10 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.contract import Array, Packing
-from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
-from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
-from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
-from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, Origin, TileAt, TileProduct
-from edgepack.compiler.kernels.cpu.emit.indices import Index, div, index
+from edgepack.compiler.kernels.cpu.conv.geometry import pack_weights
+from edgepack.compiler.kernels.cpu.conv.patches import Patches
+from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
+from edgepack.compiler.kernels.cpu.emit.indices import Index, div
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix, Steps
 from edgepack.compiler.kernels.cpu.micro.word_pairs import PATCH_BYTES, WordPairs, widened_pairs
 
@@ -33,10 +27,15 @@ __all__ = ["WidenedPatches"]
 ORDER = (0, 2, 1, 3)
 
 
-class WidenedPatches(ImplicitGemm):
+class WidenedPatches(Patches):
     """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels."""
 
     micro: WordPairs
+    patch_bytes = PATCH_BYTES
+
+    @property
+    def row_bytes(self) -> int:
+        return 8 * self.conv.in_channels
 
     @property
     def in_quads(self) -> bool:
@@ -44,22 +43,7 @@ class WidenedPatches(ImplicitGemm):
         they do in the image, and the bytes of weights in an order of their own."""
         return self.elements.in_channels % 4 == 0
 
-    def _walked(self) -> Conv2d:
-        """A product of patches, of whole quads."""
-        c = self.elements
-        return Conv2d.product(c.pixels, -(-c.depth // 4) * 4, c.out_channels, c.types)
-
-    def _divided(self, given: GemmSchedule) -> tuple[GemmSchedule, Blocking]:
-        """Tiles of as many rows as a small patch has, all in one task, and with one height: the last one
-        begins so that it ends with the last pixel."""
-        c = self.conv
-        row = 8 * c.in_channels
-        tile = self.micro.tile(min(c.pixels, max(2, PATCH_BYTES // row)), c.out_channels)
-        asked = given.register_tile or (tile.rows, tile.columns)
-        one = replace(given, register_tile=asked, weight_stationary=False, thread_rows=1, passes=1)
-        return super()._divided(replace(one, row_blocks=1, k_blocks=1))
-
-    def _declare(self) -> GemmOperands:
+    def _operands(self) -> GemmOperands:
         """Quad ``k`` of row ``r`` of the patch: the words 2 (r K + k) and the next one, of K quads a row."""
         e, c = self.e, self.elements
         x = e.param(self.fused.operand(0), c.input_elements, c.types.left)
@@ -69,9 +53,7 @@ class WidenedPatches(ImplicitGemm):
         words = 2 * self.conv.depth * self.tile.rows
         # TVM tells LLVM that arrays of two types are no two views of one, so it is read as it is written.
         self.patch = e.scratch(words, "int32") if self.in_quads else e.scratch(2 * words, "int16")
-        operands = GemmOperands(x, weights, (weights, 0), extra, y)
-        self.geometry = TileProduct(e, c, self.blocking, operands, 0)
-        return operands
+        return GemmOperands(x, weights, (weights, 0), extra, y)
 
     def packings(self) -> tuple[Packing, ...]:
         c, columns = self.elements, self.tile.columns
@@ -84,36 +66,6 @@ class WidenedPatches(ImplicitGemm):
             return pack_weights(self.micro.pack_units(quads.reshape(1, 1, -1, c.out_channels)), 1, columns, 0)
 
         return (Packing(param, f"{self.layout}:{columns}:patches:{order[1]}", pack),)
-
-    # Tasks ------------------------------------------------------------------------------------------------
-
-    @property
-    def _task_count(self) -> int:
-        """One: CPUs of this kind have one core, and the last two tiles may overlap."""
-        return 1
-
-    def _task(self, task: Any) -> None:
-        """All tiles, each for all columns."""
-        del task
-        e, rows, pixels = self.e, self.tile.rows, self.conv.pixels
-        width, channels = self.tile.columns, self.conv.out_channels
-
-        def tile(i: Any) -> None:
-            first = i * rows
-            first = e.let(tirx.min(first, index(pixels - rows)) if pixels % rows else first)
-            self._widen(first)
-            e.loop(0, channels // width, lambda block: self._channels(first, block * width, width))
-            if channels % width:
-                self._channels(first, channels - channels % width, channels % width)
-
-        e.loop(0, -(-pixels // rows), tile)
-
-    def _channels(self, first: Any, channel: Any, width: int) -> None:
-        """Some output channels of the tile that begins at pixel ``first``."""
-        channel = self.e.let(channel)
-        columns = Columns(0, self.e.let(channel * self.conv.depth), channel, width, 0)
-        pixels = Pixels(0, 0, 0, self.operands.y)
-        self._tile(TileAt(first, self.tile.rows, columns, 0, 0, 0), pixels)
 
     def _add(self, sums: Any, tile: TileAt) -> None:
         e, depth = self.e, self.conv.depth
@@ -134,59 +86,7 @@ class WidenedPatches(ImplicitGemm):
 
     # The patch --------------------------------------------------------------------------------------------
 
-    def _widen(self, first: Any) -> None:
-        """Writes the patch of the tile that begins at pixel ``first``."""
-        e = self.e
-
-        def row(r: Any) -> None:
-            origin = self.geometry.origin(e.let(first + r))
-            quads = e.let(r * self.conv.depth)
-            inside = self.geometry.inside([origin])
-            if inside is None:
-                self._window(quads, origin, inside=True)
-            else:
-                e.branch(
-                    inside,
-                    lambda: self._window(quads, origin, inside=True),
-                    lambda: self._window(quads, origin, inside=False),
-                )
-
-        self._loop(self.tile.rows, row)
-
-    def _loop(self, count: int, body: Callable[[Any], None]) -> None:
-        """A loop that is not unrolled: the code would be longer than the time it saves."""
-        if count > 1:
-            self.e.no_unroll_loop(count, body)
-        else:
-            self.e.loop(0, count, body)
-
-    def _window(self, row: Any, origin: Origin, *, inside: bool) -> None:
-        """The window of one pixel, whose quads begin at ``row``."""
-        e, c, geometry = self.e, self.elements, self.geometry
-        joined = inside and c.dilation[1] == 1
-        run = c.in_channels * (c.kernel[1] if joined else 1)
-
-        def line(i: Any) -> None:
-            def tap(j: Any) -> None:
-                at = geometry.tap(origin, i, j)
-                source = e.let(geometry.address(at, 0))
-                to = e.let((i * c.kernel[1] + j) * c.in_channels)
-                valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
-                if inside:
-                    self._copied(row, source, to, run)
-                else:
-                    filled = lambda: self._written(row, to, run, None)  # noqa: E731
-                    e.branch(valid, lambda: self._copied(row, source, to, run), filled)
-
-            if joined:
-                tap(0)
-            else:
-                self._loop(c.kernel[1], tap)
-
-        self._loop(c.rows, line)
-
     def _copied(self, row: Any, source: Any, to: Any, count: int) -> None:
-        """``count`` elements of the image from ``source`` on, as those of the reduction from ``to`` on."""
         e, x = self.e, self.operands.x
 
         def value(k: Any) -> Any:
@@ -195,6 +95,9 @@ class WidenedPatches(ImplicitGemm):
             return widened_pairs(e, tirx.reinterpret("int32", e.vload(x, source + k * 4, 4)))
 
         self._written(row, to, count, value)
+
+    def _filled(self, row: Any, to: Any, count: int) -> None:
+        self._written(row, to, count, None)
 
     def _written(self, row: Any, to: Any, count: int, value: Callable[[Any], Any] | None) -> None:
         """``count`` elements of the reduction from ``to`` on.

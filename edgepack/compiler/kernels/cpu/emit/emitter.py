@@ -320,8 +320,8 @@ class Emitter:
         """
         return self.let(tirx.max(index(count), -self.params[-2]))
 
-    def no_unroll_loop(self, count: int, body: Callable[[Any], None]) -> None:
-        """for i in [0, count), at least once, in a form that LLVM unrolls neither whole nor in part.
+    def no_unroll_loop(self, count: Index, body: Callable[[Any], None]) -> None:
+        """for i in [0, count), in a form that LLVM unrolls neither whole nor in part.
 
         Also not for CPUs that work in order, for which it unrolls loops of unknown length four times: this
         one's counter lies in memory, and its end depends on the thread's first task.
