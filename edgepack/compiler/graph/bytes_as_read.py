@@ -76,7 +76,7 @@ class _BytesAsRead(Rewriter):
                 weights = _as_bytes(weights)
         exact = self._exact(call, args, found)
         source, padding, numbers = found or (args[0], padding, {})
-        if not self.words and self._is_copied(call, source, padding):
+        if self._is_copied(call, source, padding):
             outside = numbers.pop("outside", 0)
             widths = [n for i in range(len(padding) // 2) for n in padding[i :: len(padding) // 2]]
             source = self.emit(relax.op.nn.pad(source, [0, 0, *widths, 0, 0], pad_value=float(outside)))

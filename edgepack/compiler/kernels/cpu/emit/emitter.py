@@ -246,7 +246,9 @@ class Emitter:
         return tirx.address_of(BufferLoad(buffer, [index(at)]))
 
     def prefetch(self, buffer: Any, at: Index, locality: int = 2) -> None:
-        """Asks for the cache line; ``locality`` 0 to 3 as in ``llvm.prefetch``."""
+        """Asks for the cache line, where that pays; ``locality`` 0 to 3 as in ``llvm.prefetch``."""
+        if self.target is not None and not self.target.prefetches:
+            return
         address = self.address(buffer, at)
         hints = [index(0), index(locality), index(1)]
         self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *hints)))
