@@ -5,8 +5,9 @@ FOLDER has .tflite files of int8. Each is packed as firmware, and made C over CM
 pip downloads to build/mcu. Both are compiled by the same compiler, linked with the same start code, and run
 under qemu's -icount, by which the board's timer counts instructions. A softmax at the end is left out on
 both sides, for bakenn has none of TFLite's. Both results are compared with LiteRT's reference kernels, byte
-for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count. ``--write`` makes
-notes/microcontrollers.md.
+for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count; for a Cortex-M55 it takes its
+paths for Helium. ``--write`` puts the rows into notes/microcontrollers.md; those of networks and devices that
+were not measured stay there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from markdown import replace_section, table
+from markdown import read_section, read_tables, replace_section, table
 
 import edgepack
 from edgepack.client.bundle import Bundle
@@ -171,10 +172,12 @@ def main() -> None:
     rows = [row(model, device) for model in chosen for device in options.device or DEVICES]
     header = ["network", "device", "10^6 instructions", "CMSIS-NN", "ratio"]
     header += ["flash, KiB", "CMSIS-NN", "RAM, KiB", "CMSIS-NN"]
-    text = table(header, rows, left=2)
-    print(text)
+    print(table(header, rows, left=2))
     if options.write:
-        replace_section(HEADING, text, Path(__file__).name)
+        ((_, *before),) = read_tables(read_section(HEADING))
+        found = {(network, device): [network, device, *rest] for network, device, *rest in [*before, *rows]}
+        order = sorted(found, key=lambda one: (one[0], DEVICES.index(one[1])))
+        replace_section(HEADING, table(header, [found[one] for one in order], left=2), Path(__file__).name)
 
 
 if __name__ == "__main__":
