@@ -5,9 +5,9 @@ FOLDER has .tflite files of int8. Each is packed as firmware, and made C over CM
 pip downloads to build/mcu. Both are compiled by the same compiler, linked with the same start code, and run
 under qemu's -icount, by which the board's timer counts instructions. A softmax at the end is left out on
 both sides, for bakenn has none of TFLite's. Both results are compared with LiteRT's reference kernels, byte
-for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count; for a Cortex-M55 it takes its
-paths for Helium. ``--write`` puts the rows into notes/microcontrollers.md; those of networks and devices that
-were not measured stay there.
+for byte. CMSIS-NN is compiled with -O3 and -Os, and the fewer instructions count; where the CPU has Helium it
+takes its paths for that. ``--write`` puts the rows into notes/microcontrollers.md; those of networks and
+devices that were not measured stay there.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
@@ -85,7 +84,8 @@ class _BytesAsRead(Rewriter):
             return None
         attributes = {**convolution_attributes(call), **numbers, "padding": padding, **exact}
         if "zero" in numbers and dtype_of(weights) == "int8":
-            attributes["together"] = _together(numpy_of(weights))
+            # Two products of bytes fit 16 bits but for those of two weights that are -128.
+            attributes["together"] = 1 + int(numpy_of(weights).min() > -128)
         rank = len(padding) // 2
 
         def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:
@@ -185,23 +185,6 @@ class _BytesAsRead(Rewriter):
         ):
             return None
         return call.args[0], padding, {"zero": zero}
-
-
-def _together(weights: NDArray[np.int8]) -> list[int]:
-    """How many taps' products by int8 fit 16 bits together, for all channels: group by group, in order.
-
-    Args:
-        weights: int8, of a depthwise convolution, (..., channels).
-    """
-    taps = np.abs(weights.reshape(-1, weights.shape[-1]).astype(np.int64))
-    found, sums = [0], np.zeros(taps.shape[1], np.int64)
-    for tap in taps:
-        sums = sums + tap
-        if found[-1] and 128 * int(sums.max()) > 32767:
-            found.append(0)
-            sums = tap
-        found[-1] += 1
-    return found
 
 
 def _as_bytes(weights: relax.Expr) -> relax.Expr:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm.tirx import IntImm
 
-from edgepack.compiler.kernels.contract import Array, Packing
+from edgepack.compiler.kernels.contract import Array, Packing, RuleError
 from edgepack.compiler.kernels.cpu.conv.patches import Patches
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, Origin, TileAt
 from edgepack.compiler.kernels.cpu.conv.window_copy import copy_bytes, copy_window
@@ -43,6 +42,8 @@ class BytePatches(Patches):
     def _operands(self) -> GemmOperands:
         """Byte ``k`` of row ``r`` of the patch: r K + k, of K bytes a row."""
         e, c = self.e, self.elements
+        if c.depth_window is not None:
+            raise RuleError("windows of volumes")
         x = e.param(self.fused.operand(0), c.input_elements, c.types.left)
         weights = e.packed(0, self.conv.in_channels * WORDS * c.out_channels, self.micro.right_unit)
         extra = self.fused.declare_epilogue(e)
@@ -107,20 +108,13 @@ class BytePatches(Patches):
         if not self.in_place:
             super()._copy(first)
 
-    def _window(self, row: Any, origin: Origin, *, inside: bool) -> None:
-        c = self.elements
-        if inside or c.depth_window is not None:
-            super()._window(row, origin, inside=inside)
-            return
+    def _border(self, row: Any, origin: Origin) -> None:
         memory = self.operands.x, self.patch, self.e.let(row * RUN)
-        copy_window(self.e, c, memory, (origin.image, origin.row, origin.column), c.outside)
+        first = origin.image, origin.row, origin.column
+        copy_window(self.e, self.elements, memory, first, self.elements.outside)
 
     def _copied(self, row: Any, source: Any, to: Any, count: int) -> None:
         e, x = self.e, self.operands.x
         copy_bytes(
             e, self.patch, e.let(row * RUN + to), count, lambda at, lanes: e.vload(x, source + at, lanes)
         )
-
-    def _filled(self, row: Any, to: Any, count: int) -> None:
-        e, number = self.e, IntImm("int8", self.elements.outside)
-        copy_bytes(e, self.patch, e.let(row * RUN + to), count, lambda _, lanes: e.splat(number, lanes))

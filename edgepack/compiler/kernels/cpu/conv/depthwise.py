@@ -63,8 +63,8 @@ def depthwise_conv2d(
     if types.left in INTEGERS and types.right in {"int16", "int8"} and types.sums == "int32":
         if found.operand(1) not in constants:
             raise RuleError("computed weights of integers")
-        if groups := in_runs(conv, found, target, constants):
-            return DepthwiseRuns(conv, found, target, groups, given).build()
+        if in_runs(conv, found, target, constants):
+            return DepthwiseRuns(conv, found, target, given).build()
         words = in_words(conv, found, target)
         return (DepthwiseWords if words else depthwise_int16)(conv, found, target, given).build()
     if types.result not in MULTIPLIED:

@@ -1,9 +1,9 @@
 """Depthwise convolution of bytes on CPUs that multiply the even and the odd bytes of two vectors to 16 bits:
 VMULLB and VMULLT of Helium.
 
-A step has 16 channels of a pixel, or 8 where there are not so many. Products of some taps are added in 16
-bits: of so many that they fit, which the weights say (:mod:`edgepack.compiler.graph.bytes_as_read`). Then the
-even and the odd ones are widened and added to vectors of 32 bits. What the epilogue reads of each channel
+A step has 16 channels of a pixel, or 8 where there are not so many. Products of two taps are added in 16
+bits, unless a weight is -128 (:mod:`edgepack.compiler.graph.bytes_as_read` says so). Then the even and the
+odd ones are widened and added to vectors of 32 bits. What the epilogue reads of each channel
 lies in the order in which that leaves the channels; narrowing brings them into their own.
 
 Bytes are multiplied as they are, zero point included: its part is in the number that a sum begins with. So
@@ -42,18 +42,14 @@ LANES = 4
 IN_TURN = [lane for pair in zip(range(8), range(8, 16), strict=True) for lane in pair]
 
 
-def in_runs(
-    conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, constants: frozenset[int]
-) -> tuple[int, ...]:
-    """The taps whose products fit 16 bits, group by group; none where a convolution is not computed so."""
-    bytes_ = fused.types.left == fused.types.right == "int8" and str(fused.types.result) == "int8"
-    epilogue = fused.epilogue
-    each = [p for p in epilogue.params if p not in epilogue.tables]
+def in_runs(conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, constants: frozenset[int]) -> bool:
+    """Whether a convolution is computed so."""
+    bytes_ = fused.types.left == fused.types.right == str(fused.types.result) == "int8"
+    if not bytes_ or not reduces_vectors(target) or conv.depth_window or conv.in_channels < RUN // 2:
+        return False
+    each = [p for p in fused.epilogue.params if p not in fused.epilogue.tables]
     of_channels = all(_channels(fused, p) in {1, conv.in_channels} and p in constants for p in each)
-    if not bytes_ or not of_channels or not reduces_vectors(target) or conv.depth_window:
-        return ()
-    groups = fused.anchor.attributes.get("together", ())
-    return tuple(int(n) for n in groups) if conv.in_channels >= RUN // 2 else ()
+    return of_channels and "together" in fused.anchor.attributes
 
 
 def _channels(fused: AnchoredGroup, param: int) -> int:
@@ -64,22 +60,18 @@ def _channels(fused: AnchoredGroup, param: int) -> int:
 
 class DepthwiseRuns(KernelBuilder):
     """Builds the kernel, of one task; the last step overlaps the one before where channels are no multiple
-    of its own.
-
-    Args:
-        groups: taps whose products fit 16 bits, group by group.
-    """
+    of its own."""
 
     def __init__(
         self,
         conv: Conv2d,
         fused: AnchoredGroup,
         target: CpuTarget,
-        groups: tuple[int, ...],
         given: SlidingSchedule,
     ) -> None:
         super().__init__("conv2d.depthwise", target, dtype="int32", lanes=LANES)
-        self.conv, self.fused, self.groups = conv, fused, groups
+        self.conv, self.fused = conv, fused
+        self.together = int(fused.anchor.attributes["together"])
         self.channels = RUN if conv.in_channels >= RUN else RUN // 2
         self.starts = [
             min(at, conv.in_channels - self.channels) for at in range(0, conv.in_channels, self.channels)
@@ -130,7 +122,7 @@ class DepthwiseRuns(KernelBuilder):
         return np.concatenate([values[start : start + self.channels][self.order] for start in self.starts])
 
     def parameters(self) -> dict[str, Any]:
-        return {"operands": "runs of bytes", "taps": "+".join(map(str, self.groups))}
+        return {"operands": "runs of bytes"}
 
     def build(self) -> Implementation:
         self.e.tasks(lambda task: self._pixels())
@@ -225,17 +217,15 @@ class DepthwiseRuns(KernelBuilder):
             sums: list[Any] = []
             if self.zero:
                 sums = [e.let(e.vload(self.begin, first + at, LANES)) for at in range(0, lanes, LANES)]
-            at = 0
-            for count in self.groups:
+            for at in range(0, len(taps), self.together):
                 products = [
                     self._products(
                         e.let(e.vload(source, start + address(*taps[tap]), lanes)),
                         e.let(e.vload(self.weights, weights + tap * lanes, lanes)),
                     )
-                    for tap in range(at, at + count)
+                    for tap in range(at, min(at + self.together, len(taps)))
                 ]
                 sums = self._added(sums, products)
-                at += count
             stored = [
                 self.fused.stored(
                     e, value, (*position, e.let(first + number * LANES)), LANES, self.extra, dtype="int32"

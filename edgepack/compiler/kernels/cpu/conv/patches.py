@@ -51,8 +51,8 @@ class Patches(ImplicitGemm):
         row ``row``."""
 
     @abstractmethod
-    def _filled(self, row: Any, to: Any, count: int) -> None:
-        """The same of elements outside of the image."""
+    def _border(self, row: Any, origin: Origin) -> None:
+        """The window of a pixel that is not all inside of the image, whose units begin at ``row``."""
 
     def _walked(self) -> Conv2d:
         """A product of patches, of whole units."""
@@ -123,13 +123,9 @@ class Patches(ImplicitGemm):
             begin = e.let(r * self.conv.depth)
             inside = self.geometry.inside([origin])
             if inside is None:
-                self._window(begin, origin, inside=True)
+                self._window(begin, origin)
             else:
-                e.branch(
-                    inside,
-                    lambda: self._window(begin, origin, inside=True),
-                    lambda: self._window(begin, origin, inside=False),
-                )
+                e.branch(inside, lambda: self._window(begin, origin), lambda: self._border(begin, origin))
 
         self._loop(self.tile.rows, row)
 
@@ -140,30 +136,23 @@ class Patches(ImplicitGemm):
         else:
             self.e.loop(0, count, body)
 
-    def _window(self, row: Any, origin: Origin, *, inside: bool) -> None:
-        """The window of one pixel, whose units begin at ``row``."""
+    def _window(self, row: Any, origin: Origin) -> None:
+        """The window of a pixel inside of the image, whose units begin at ``row``."""
+        joined = self.elements.dilation[1] == 1
+        taps = self.elements.kernel[1]
+        run = self.elements.in_channels * (taps if joined else 1)
+
+        def tap(i: Any, j: Any) -> None:
+            source, to, _ = self._tap(origin, i, j)
+            self._copied(row, source, to, run)
+
+        self._loop(self.elements.rows, lambda i: self._loop(1 if joined else taps, lambda j: tap(i, j)))
+
+    def _tap(self, origin: Origin, i: Any, j: Any) -> tuple[Any, Any, Any]:
+        """Where a tap's elements lie in the image and in the reduction, and whether it is inside."""
         e, c, geometry = self.e, self.elements, self.geometry
-        joined = inside and c.dilation[1] == 1
-        run = c.in_channels * (c.kernel[1] if joined else 1)
-
-        def line(i: Any) -> None:
-            def tap(j: Any) -> None:
-                at = geometry.tap(origin, i, j)
-                source = e.let(geometry.address(at, 0))
-                to = e.let((i * c.kernel[1] + j) * c.in_channels)
-                valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
-                if inside:
-                    self._copied(row, source, to, run)
-                else:
-                    e.branch(
-                        valid,
-                        lambda: self._copied(row, source, to, run),
-                        lambda: self._filled(row, to, run),
-                    )
-
-            if joined:
-                tap(0)
-            else:
-                self._loop(c.kernel[1], tap)
-
-        self._loop(c.rows, line)
+        at = geometry.tap(origin, i, j)
+        source = e.let(geometry.address(at, 0))
+        to = e.let((i * c.kernel[1] + j) * c.in_channels)
+        inside = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
+        return source, to, inside

@@ -16,7 +16,7 @@ from tvm.tirx import IntImm
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.conv.geometry import pack_weights
 from edgepack.compiler.kernels.cpu.conv.patches import Patches
-from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
+from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, Origin, TileAt
 from edgepack.compiler.kernels.cpu.emit.indices import Index, div
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix, Steps
 from edgepack.compiler.kernels.cpu.micro.word_pairs import PATCH_BYTES, WordPairs, widened_pairs
@@ -96,8 +96,18 @@ class WidenedPatches(Patches):
 
         self._written(row, to, count, value)
 
-    def _filled(self, row: Any, to: Any, count: int) -> None:
-        self._written(row, to, count, None)
+    def _border(self, row: Any, origin: Origin) -> None:
+        e, c = self.e, self.elements
+
+        def tap(i: Any, j: Any) -> None:
+            source, to, inside = self._tap(origin, i, j)
+            e.branch(
+                inside,
+                lambda: self._copied(row, source, to, c.in_channels),
+                lambda: self._written(row, to, c.in_channels, None),
+            )
+
+        self._loop(c.rows, lambda i: self._loop(c.kernel[1], lambda j: tap(i, j)))
 
     def _written(self, row: Any, to: Any, count: int, value: Callable[[Any], Any] | None) -> None:
         """``count`` elements of the reduction from ``to`` on.

@@ -57,7 +57,8 @@ def copy_window(
     image, top, left = first
     channels = c.in_channels
     whole = -(-c.rows * c.kernel[1] * channels // RUN) * RUN
-    copy_bytes(e, to, at, whole, lambda _, lanes: e.splat(IntImm("int8", outside), lanes))
+    number = e.splat(IntImm("int8", outside), RUN)
+    e.no_unroll_loop(whole // RUN, lambda i: e.vstore(to, at + i * RUN, number, RUN))
     sides = zip((top, left), (c.height, c.width), (c.rows, c.kernel[1]), c.dilation, strict=True)
     (begin_row, rows), (begin_column, columns) = (_inside(e, *side) for side in sides)
 
