@@ -30,6 +30,7 @@ from edgepack.compiler.kernels.cpu.conv.window_copy import copy_window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
+from edgepack.compiler.kernels.cpu.emit.vector_saturation import narrowed
 from edgepack.compiler.kernels.cpu.micro.reduced_vectors import RUN, reduces_vectors
 from edgepack.plan.target import CpuTarget
 
@@ -37,9 +38,6 @@ __all__ = ["DepthwiseRuns", "in_runs"]
 
 #: Sums of a vector.
 LANES = 4
-
-#: The lanes of two vectors end to end, one of the first and one of the second in turn.
-IN_TURN = [lane for pair in zip(range(8), range(8, 16), strict=True) for lane in pair]
 
 
 def in_runs(conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, constants: frozenset[int]) -> bool:
@@ -228,7 +226,7 @@ class DepthwiseRuns(KernelBuilder):
                 sums = self._added(sums, products)
             stored = [
                 self.fused.stored(
-                    e, value, (*position, e.let(first + number * LANES)), LANES, self.extra, dtype="int32"
+                    e, value, (*position, e.let(first + number * LANES)), LANES, self.extra, saturates=True
                 )
                 for number, value in enumerate(sums)
             ]
@@ -261,14 +259,11 @@ class DepthwiseRuns(KernelBuilder):
         return [e.let(a + b) for a, b in zip(sums, wide, strict=True)] if sums else wide
 
     def _narrowed(self, stored: list[Any]) -> Any:
-        """Bytes in the order of channels of vectors of int32."""
+        """Bytes in the order of channels of vectors of int32, with saturation."""
         e = self.e
-
-        def narrow(dtype: str, low: Any, high: Any) -> Any:
-            both = shuffle([low, high], IN_TURN if dtype == "int8x16" else [0, 4, 1, 5, 2, 6, 3, 7])
-            return e.let(tirx.Cast(dtype, both))
-
-        if self.channels < RUN:
-            return tirx.Cast("int8x8", narrow("int16x8", *stored))
-        even = narrow("int16x8", stored[0], stored[1])
-        return narrow("int8x16", even, narrow("int16x8", stored[2], stored[3]))
+        while len(stored) > 1:
+            pairs = zip(stored[::2], stored[1::2], strict=True)
+            stored = [narrowed(e, high, 1, narrowed(e, low, 0)) for low, high in pairs]
+        if self.channels == RUN:
+            return stored[0]
+        return tirx.Cast("int8x8", e.let(tirx.reinterpret("int16x8", narrowed(e, stored[0], 0))))

@@ -244,6 +244,13 @@ class Arithmetic:
             return replace(made, wide=x) if least <= x.least and x.most <= most else made
         return made
 
+    def unbounded(self, x: Value) -> Value:
+        """Bytes as int32 of which saturation makes them."""
+        wide = self.cast(x, "int32")
+        if wide.bounded is None or (wide.least, wide.most) != limits_of(x.dtype):
+            return wide
+        return Value(wide.bounded, wide.lanes, "int32")
+
     def _cast(self, x: Value, dtype: str) -> Value:
         if dtype not in DTYPES or x.dtype not in DTYPES:
             raise RuleError(f"{dtype} of {x.dtype} has no vector form")

@@ -104,7 +104,8 @@ class Epilogue:
         lanes: int,
         pointers: Mapping[int, Any],
         views: Mapping[int, tuple[Any, Any]] | None = None,
-        dtype: str = "",
+        *,
+        saturates: bool = False,
     ) -> Any:
         """The stored value.
 
@@ -115,7 +116,7 @@ class Epilogue:
             views: for parameters of :attr:`dense`, a buffer and the index in it of this position, which
                 replace ``pointers`` (constant indices into a buffer that starts at the tile cost no
                 arithmetic).
-            dtype: what it is returned as, if not as it is stored: of int32, bytes are not narrowed first.
+            saturates: bytes are returned as int32, which the caller narrows with saturation.
         """
         tail = _Tail(e, lanes, position, {self._params[p]: buffer for p, buffer in pointers.items()})
         tail.values[self.anchor] = Value(value, lanes, str(self.anchor.dtype))
@@ -129,7 +130,7 @@ class Epilogue:
                 stored = replace(stored, expr=e.let(tail.expr(stored, lanes)), lanes=lanes)
             tail.values[block.target] = stored
         found = tail.values[self.target]
-        return tail.expr(tail.cast(found, dtype) if dtype else found, lanes)
+        return tail.expr(tail.unbounded(found) if saturates else found, lanes)
 
 
 class _Check(Visitor[Block, None]):

@@ -10,7 +10,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.tvm_target import has_feature
 
-__all__ = ["limits_of", "saturated"]
+__all__ = ["limits_of", "narrowed", "saturated"]
 
 Expr = Any
 
@@ -62,15 +62,28 @@ def saturated(e: Emitter, x: Expr, lanes: int, dtype: str) -> Expr | None:
     return tirx.reinterpret(f"{dtype}x{lanes}", found) if dtype != "int8" else found
 
 
+def narrowed(
+    e: Emitter, x: Expr, upper: int, into: Expr = None, *, unsigned: tuple[int, int] = (0, 0)
+) -> Expr:
+    """Numbers of half the width, with saturation, by Helium's VQMOVN: each where the lower or the upper half
+    of its number was.
+
+    Args:
+        x: a vector of int32 or of int16.
+        upper: 1 for the upper halves, else 0.
+        into: has the other halves; anything unless given.
+        unsigned: 1 for numbers without signs: the results and the operands.
+    """
+    wide, narrow = ("v4i32", "int16x8") if str(x.ty.dtype) == "int32x4" else ("v8i16", "int8x16")
+    name = f"llvm.arm.mve.vqmovn.{'v8i16' if wide == 'v4i32' else 'v16i8'}.{wide}"
+    flags = [tirx.IntImm("int32", flag) for flag in (*unsigned, upper)]
+    into = e.let(tirx.reinterpret(narrow, x)) if into is None else into
+    return e.let(tirx.call_llvm_pure_intrin(narrow, name, into, x, *flags))
+
+
 def _narrowed_twice(e: Emitter, x: Expr, dtype: str) -> Expr:
-    """The nearest bytes of a vector of int32 by Helium's VQMOVNB, which leaves each where its number was:
-    first 16 bits, then 8."""
+    """The nearest bytes of a vector of int32, each where its number was: first 16 bits, then 8."""
     unsigned = int(dtype == "uint8")
-    for narrow, wide, names, operand in (
-        ("int16x8", "int32x4", "v8i16.v4i32", 0),
-        ("int8x16", "int16x8", "v16i8.v8i16", unsigned),
-    ):
-        flags = [tirx.IntImm("int32", flag) for flag in (unsigned, operand, 0)]  # the last: upper halves
-        into, value = (e.let(tirx.reinterpret(kind, x)) for kind in (narrow, wide))
-        x = e.let(tirx.call_llvm_pure_intrin(narrow, f"llvm.arm.mve.vqmovn.{names}", into, value, *flags))
-    return tirx.Cast(f"{dtype}x4", e.let(tirx.reinterpret("int32x4", x)))
+    half = narrowed(e, e.let(x), 0, unsigned=(unsigned, 0))
+    bytes_ = narrowed(e, half, 0, unsigned=(unsigned, unsigned))
+    return tirx.Cast(f"{dtype}x4", e.let(tirx.reinterpret("int32x4", bytes_)))
