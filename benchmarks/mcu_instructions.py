@@ -6,7 +6,8 @@ ESP-NN 1.2.6, by bakenn, which pip downloads to build/mcu. Both are compiled by 
 the same start code, and run under qemu's -icount, by which the board's timer counts instructions. A softmax
 at the end is left out on both sides, for bakenn has none of TFLite's. Both results are compared with LiteRT's
 reference kernels, byte for byte. The others are compiled with -O3 and -Os, ESP-NN with and without its
-generic optimisations, and the fewest instructions count. "For size" is what ``--optimize size`` makes.
+generic optimisations, and the fewest instructions count; where the CPU has Helium CMSIS-NN takes its paths
+for that. "For size" is what ``--optimize size`` makes.
 ``--write`` writes the rows of the devices that were measured into notes/microcontrollers.md.
 """
 
@@ -34,7 +35,7 @@ from edgepack.objectfiles.code_size import section_bytes
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "mcu"
 PACKAGES = ("bakenn==1.0.0", "tflite==2.18.0", "flatbuffers==25.12.19", "numpy")
-DEVICES = ("cortex-m0plus", "cortex-m4", "cortex-m7", "cortex-m33", "esp32-c3")
+DEVICES = ("cortex-m0plus", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "esp32-c3")
 #: bakenn's targets for the architectures: of ESP-NN that whose functions are plain C.
 TARGETS = {"arm": "cortex-m4", "riscv32": "esp32"}
 #: What the libraries need of a header that a compiler without a C library lacks.

@@ -151,12 +151,22 @@ class CpuTarget:
         found = next((name for name in known if self.arch.startswith(name)), self.arch)
         return names.get(found, found)
 
+    @property
+    def _helium(self) -> bool:
+        """Whether vectors are those of ARM's microcontrollers."""
+        return self.arch.startswith("thumb") and self.vector_bits > 0
+
     # Capabilities: what kernels ask for instead of the architecture's name ---------------------------------
 
     @property
     def usable_registers(self) -> int:
         """SIMD registers that a tile counts on; a CPU without vectors has at least 8 for floats."""
         return max(8, self.vector_registers)
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether params lie in flash and all else in the RAM of a chip: nothing is made larger for speed."""
+        return "-none-" in self.triple
 
     @property
     def computes_floats(self) -> bool:
@@ -182,6 +192,12 @@ class CpuTarget:
         """Whether an instruction makes the nearest integers of float32, whatever the mode (AArch64's
         FCVTNS)."""
         return self._family == "aarch64"
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether kernels ask for lines before they read them: not on Cortex-M55 and M85, which fetch ahead
+        of streams by themselves (their Prefetcher Control Register)."""
+        return not self._helium
 
     @property
     def virtual_registers(self) -> bool:
@@ -221,8 +237,8 @@ class CpuTarget:
     @property
     def loads_have_displacement(self) -> bool:
         """Whether a vector load adds a constant to its pointer, so that one pointer serves many places: not
-        32-bit ARM's VLD1, nor RISC-V's loads of V."""
-        return self._family in {"x86", "aarch64", "wasm"}
+        32-bit ARM's VLD1, nor RISC-V's loads of V; Helium's does."""
+        return self._family in {"x86", "aarch64", "wasm"} or self._helium
 
     @property
     def pointer_registers(self) -> int:
@@ -251,7 +267,7 @@ class CpuTarget:
         Thumb-2's VFP has 32 registers of one number, and its loads reach four rows from one pointer: 24.
         ARMv6 and RISC-V spill with as many (benchmarks/assembly.py).
         """
-        return 24 if self.arch.startswith("thumb") else 16
+        return 24 if self.arch.startswith("thumb") and not self.vector_bits else 16
 
     @property
     def float64_vectors(self) -> bool:

@@ -1,4 +1,4 @@
-"""Microcontrollers: firmware for Cortex-M4, M7 and M33, packed, audited and run on the boards of qemu."""
+"""Microcontrollers: firmware for Cortex-M4, M7, M33 and M55, packed, audited and run on qemu's boards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,12 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 
 
 #: Every board, and a small network of another kind on two of them.
-FIRMWARE = (("cortex-m4", "ds_cnn"), ("cortex-m7", "image_cnn"), ("cortex-m33", "image_cnn"))
+FIRMWARE = (
+    ("cortex-m4", "ds_cnn"),
+    ("cortex-m7", "image_cnn"),
+    ("cortex-m33", "image_cnn"),
+    ("cortex-m55", "image_cnn"),
+)
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ DEPTHWISE = [
 FIRMWARE = {
     "cortex-m4": {"quads of bytes", "words of bytes", "pairs of int16"},
     "cortex-m33": {"quads of bytes", "words of bytes", "pairs of int16"},
+    "cortex-m55": {"runs of bytes"},
     "esp32-c3": {"bytes"},
     "cortex-m0plus": {"bytes"},
 }
@@ -170,7 +171,7 @@ FIRMWARE = {
 @pytest.mark.parametrize(
     ("device", "names"),
     [
-        *((one, FEW) for one in ("cortex-m4", "esp32-c3", "cortex-m0plus")),
+        *((one, FEW) for one in ("cortex-m4", "cortex-m55", "esp32-c3", "cortex-m0plus")),
         *(pytest.param(one, tuple(MODELS), marks=pytest.mark.slow) for one in FIRMWARE),
     ],
 )

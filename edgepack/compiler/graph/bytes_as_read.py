@@ -83,6 +83,9 @@ class _BytesAsRead(Rewriter):
         elif found is None and not exact:
             return None
         attributes = {**convolution_attributes(call), **numbers, "padding": padding, **exact}
+        if "zero" in numbers and dtype_of(weights) == "int8":
+            # Two products of bytes fit 16 bits but for those of two weights that are -128.
+            attributes["together"] = 1 + int(numpy_of(weights).min() > -128)
         rank = len(padding) // 2
 
         def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:

@@ -31,7 +31,8 @@ def preferred_forms(target: Target) -> Forms:
     if not isinstance(target, CpuTarget):
         return Forms(level=target.opt_level)
     every = target.opt_level >= ALL
-    winograd = every and target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
+    larger = every and target.optimize == "latency" and not target.short_of_memory
+    winograd = larger and target.vector_bits > 0 and not target.strict_math
     filtered = FilteredTiles(LARGEST, tile_side(LARGEST) ** 2) if winograd else None
     vectors = target.word_lanes > 1
     widened = widens_pairs(target)
@@ -45,6 +46,6 @@ def preferred_forms(target: Target) -> Forms:
         exact_tiles=exact_tiles if every and pairs and vectors and target.optimize != "size" else None,
         pairs_rate=1.0 if widened else PAIRS_RATE,
         shuffles=vectors,
-        copies_padding=every and vectors and target.optimize == "latency",
+        copies_padding=larger and vectors,
         level=target.opt_level,
     )

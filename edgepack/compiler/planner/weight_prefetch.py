@@ -52,7 +52,8 @@ def plan_weight_prefetch(calls: Sequence[Call], target: CpuTarget) -> list[Call]
     """
     room = target.l3_bytes // CACHE_PART
     made = [call.implementation for call in calls]
-    if target.optimize == "size" or sum(m.weights for m in made if m is not None) <= target.l2_bytes:
+    asks = target.prefetches and target.optimize != "size"
+    if not asks or sum(m.weights for m in made if m is not None) <= target.l2_bytes:
         return []
     found: list[Call] = []
     wanted: list[_Wanted] = []

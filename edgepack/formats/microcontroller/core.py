@@ -95,6 +95,8 @@ CORTEX_M: Mapping[str, AnyCore] = {
         Core("cortex-m4", "fpv4-sp-d16", "CPU_CORTEX_M4", "Cortex-M4", "SP_FPU"),
         Core("cortex-m7", "fpv5-d16", "CPU_CORTEX_M7", "Cortex-M7", "DP_FPU"),
         Core("cortex-m33", "fpv5-sp-d16", "CPU_CORTEX_M33", "Cortex-M33", "SP_FPU"),
+        Core("cortex-m55", "auto", "CPU_CORTEX_M55", "Cortex-M55", "DP_FPU"),
+        Core("cortex-m85", "auto", "CPU_CORTEX_M85", "Cortex-M85", "DP_FPU"),
     )
 }
 

@@ -36,6 +36,7 @@ _RUNS = {
     **{"armv6": _V6, "armv6k": _V6, "armv6kz": _V6, "armv7": _V7A, "armv7a": _V7A, "armv8a": _V8A},
     **{"thumbv6m": {11, 12}, "thumbv7m": {10, 11, 12}, "thumbv7em": {10, 11, 12, 13}},
     **{"thumbv8m.base": {11, 12, 16}, "thumbv8m.main": {10, 11, 12, 13, 16, 17}},
+    "thumbv8.1m.main": {10, 11, 12, 13, 16, 17, 21},
 }
 
 #: Values of Tag_FP_arch and Tag_Advanced_SIMD_arch that each feature of `cpu_requires` allows.

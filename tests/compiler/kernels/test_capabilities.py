@@ -18,22 +18,27 @@ def _cpu(device: str) -> CpuTarget:
     return load_device(device).cpu_target()
 
 
+WASM = ("wasm32-wasi", "wasm32-wasi-relaxed")
+THUMB = ("cortex-m7", "cortex-m55")
+
+
 @pytest.mark.parametrize(
     ("capability", "devices"),
     [
         ("arithmetic_reads_memory", {X86, AVX2, AVX512}),
         ("fma_reads_memory", {AVX2, AVX512}),
         ("separate_multiply_add", {X86}),
-        ("few_registers", {X86, "raspberrypi2"}),
-        ("loads_have_displacement", {X86, AVX2, AVX512, *ARM64, "wasm32-wasi", "wasm32-wasi-relaxed"}),
-        ("virtual_registers", {"wasm32-wasi", "wasm32-wasi-relaxed"}),
+        ("few_registers", {X86, "raspberrypi2", "cortex-m55"}),
+        ("loads_have_displacement", {X86, AVX2, AVX512, *ARM64, *WASM, "cortex-m55"}),
+        ("short_of_memory", {"cortex-m7", "cortex-m55"}),
+        ("virtual_registers", {*WASM}),
         ("relaxed_multiply_add", {"wasm32-wasi-relaxed"}),
         ("in_order", {"raspberrypi3"}),
     ],
 )
 def test_devices_have_capabilities(capability: str, devices: set[str]) -> None:
-    all_devices = {X86, AVX2, AVX512, *ARM64, *ARM32, "raspberrypi3", "linux-riscv64-v", "cortex-m7"}
-    asked = all_devices | {"wasm32-wasi", "wasm32-wasi-relaxed"}
+    all_devices = {X86, AVX2, AVX512, *ARM64, *ARM32, "raspberrypi3", "linux-riscv64-v", *THUMB}
+    asked = all_devices | {*WASM}
     have = {device for device in asked if getattr(_cpu(device), capability)}
     assert have - {"raspberrypi3"} == devices - {"raspberrypi3"}
     assert ("raspberrypi3" in have) == (capability in {"in_order", "loads_have_displacement"})

@@ -154,7 +154,7 @@ def _rounding_shift(builder: Any, inputs: Sequence[Any], attributes: Mapping[str
 
 def _shifted_near(x: Any, exponent: Any) -> Any:
     """Where the sum of x and half of the divisor does not overflow."""
-    return (x + _half(exponent) + (x >> _number(31, "int32"))) >> exponent
+    return (x + (x >> _number(31, "int32")) + _half(exponent)) >> exponent
 
 
 def _rounding_divide(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> Any:
@@ -235,7 +235,7 @@ def _scaled(x: Any, multiplier: Any, shifts: _Shifts, *, near: bool, small: bool
     sign = product >> _number(31, "int32")
     if not shifts.all_right:
         sign = tirx.Select(shifts.right > _number(0, "int32"), sign, _number(0, "int32"))
-    return (product + _half(shifts.right) + sign) >> shifts.right
+    return (product + sign + _half(shifts.right)) >> shifts.right
 
 
 def _multiply_once(rounded: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,11 +95,13 @@ class AnchoredGroup:
         lanes: int,
         pointers: Mapping[int, Any],
         here: Mapping[int, tuple[Any, Any]] | None = None,
+        *,
+        saturates: bool = False,
     ) -> Any:
         """What is stored of the anchor's value: :meth:`Epilogue.apply`, at a position in the images."""
         if self.as_2d is not None and self.epilogue.params:
             position = self.as_2d.position(e, position)
-        return self.epilogue.apply(e, value, position, lanes, pointers, here)
+        return self.epilogue.apply(e, value, position, lanes, pointers, here, saturates=saturates)
 
     def operand(self, operand: int) -> int:
         """Index of the fused function's parameter that is the anchor's operand. RuleError if none is."""

@@ -16,7 +16,7 @@ from tvm.tirx import IntImm
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.conv.geometry import pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import Pixels
-from edgepack.compiler.kernels.cpu.conv.patches import PATCH_BYTES, Patches
+from edgepack.compiler.kernels.cpu.conv.patches import PATCH_BYTES, PatchesOfTaps
 from edgepack.compiler.kernels.cpu.conv.tile_product import TileAt
 from edgepack.compiler.kernels.cpu.emit.indices import Index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps
@@ -28,7 +28,7 @@ __all__ = ["BytePatches"]
 COPIED = 8
 
 
-class BytePatches(Patches):
+class BytePatches(PatchesOfTaps):
     """Builds the kernel of one convolution without groups."""
 
     micro: SingleBytes

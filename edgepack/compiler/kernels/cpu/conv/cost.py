@@ -130,7 +130,8 @@ def winograd_1d(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Winograd1D 
 
 
 def _allowed(target: CpuTarget, *, exact: bool = False) -> bool:
-    return target.vector_bits > 0 and (exact or not target.strict_math) and target.optimize != "size"
+    small = target.short_of_memory or target.optimize == "size"
+    return target.vector_bits > 0 and (exact or not target.strict_math) and not small
 
 
 def _step_cost(micro: MicroKernel) -> float:

@@ -9,6 +9,7 @@ from edgepack.compiler.kernels.contract import Implementation, Packing, RuleErro
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_steps
 from edgepack.compiler.kernels.cpu.conv.depthwise_int16 import depthwise_int16
+from edgepack.compiler.kernels.cpu.conv.depthwise_runs import DepthwiseRuns, in_runs
 from edgepack.compiler.kernels.cpu.conv.depthwise_words import DepthwiseWords, in_words
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
@@ -62,6 +63,8 @@ def depthwise_conv2d(
     if types.left in INTEGERS and types.right in {"int16", "int8"} and types.sums == "int32":
         if found.operand(1) not in constants:
             raise RuleError("computed weights of integers")
+        if in_runs(conv, found, target, constants):
+            return DepthwiseRuns(conv, found, target, given).build()
         words = in_words(conv, found, target)
         return (DepthwiseWords if words else depthwise_int16)(conv, found, target, given).build()
     if types.result not in MULTIPLIED:

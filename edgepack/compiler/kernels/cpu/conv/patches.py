@@ -1,4 +1,4 @@
-"""Implicit matrix products of bytes on CPUs without vectors, whose memory is counted in KiB.
+"""Implicit matrix products of bytes on CPUs whose memory is counted in KiB.
 
 What the windows of a tile's pixels read is written to the thread's scratch, once for all output channels: a
 *patch*. Padding and zero points outside of the image are written there too, so that the product has no
@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm import tirx
 
@@ -26,14 +26,22 @@ from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["PATCH_BYTES", "Patches"]
+__all__ = ["PATCH_BYTES", "Patches", "PatchesOfTaps"]
 
 #: Bytes of a patch up to which a tile has more rows than two: beside what images take, it is small.
 PATCH_BYTES = 2304
 
 
 class Patches(ImplicitGemm):
-    """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels."""
+    """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels.
+
+    Attributes:
+        patch_bytes: bytes of a patch up to which a tile has more rows than two.
+        in_place: the product reads the image itself, whose pixels are whole steps: there is no patch.
+    """
+
+    patch_bytes: ClassVar[int] = PATCH_BYTES
+    in_place = False
 
     @property
     @abstractmethod
@@ -55,7 +63,7 @@ class Patches(ImplicitGemm):
         begins so that it ends with the last pixel."""
         c = self.conv
         row = self.bytes_of_element * c.in_channels * self.micro.group
-        tile = self.micro.tile(min(c.pixels, max(2, PATCH_BYTES // row)), c.out_channels)
+        tile = self.micro.tile(min(c.pixels, max(2, self.patch_bytes // row)), c.out_channels)
         asked = given.register_tile or (tile.rows, tile.columns)
         one = replace(given, register_tile=asked, weight_stationary=False, thread_rows=1, passes=1)
         return super()._divided(replace(one, row_blocks=1, k_blocks=1))
@@ -63,13 +71,18 @@ class Patches(ImplicitGemm):
     def _declare(self) -> GemmOperands:
         e, c = self.e, self.elements
         x = e.param(self.fused.operand(0), c.input_elements, c.types.left)
-        weights = e.packed(0, self.conv.depth * c.out_channels, self.micro.right_unit)
+        weights = e.packed(0, self.weight_units, self.micro.right_unit)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements, self.micro.types.result)
-        self.patch = self._declare_patch()
+        self.patch: Any = None if self.in_place else self._declare_patch()
         operands = GemmOperands(x, weights, (weights, 0), extra, y)
         self.geometry = TileProduct(e, c, self.blocking, operands, 0)
         return operands
+
+    @property
+    def weight_units(self) -> int:
+        """Units of all packed weights."""
+        return self.conv.depth * self.elements.out_channels
 
     @abstractmethod
     def _declare_patch(self) -> Any:
@@ -91,12 +104,17 @@ class Patches(ImplicitGemm):
         def tile(i: Any) -> None:
             first = i * rows
             first = e.let(tirx.min(first, index(pixels - rows)) if pixels % rows else first)
-            self._write_patch(first)
-            e.loop(0, channels // width, lambda block: self._channels(first, block * width, width))
+            if not self.in_place:
+                self._write_patch(first)
+            self._each(channels // width, lambda block: self._channels(first, block * width, width))
             if channels % width:
                 self._channels(first, channels - channels % width, channels % width)
 
-        e.loop(0, -(-pixels // rows), tile)
+        self._each(-(-pixels // rows), tile)
+
+    def _each(self, count: int, body: Callable[[Any], None]) -> None:
+        """``body`` of each tile, or block of channels."""
+        self.e.loop(0, count, body)
 
     def _channels(self, first: Any, channel: Any, width: int) -> None:
         """Some output channels of the tile that begins at pixel ``first``."""
@@ -109,12 +127,13 @@ class Patches(ImplicitGemm):
         return replace(super().build(), overlaps=self._overlaps())
 
     def _overlaps(self) -> tuple[Overlap, ...]:
-        """A tile's patch is written before any of its results is stored."""
+        """A tile's patch is written before any of its results is stored; without one pixels are read again
+        for each block of channels."""
         c, fused = self.elements, self.fused
         if c.batch != 1 or fused.row_stride != c.out_channels or c.depth_window:
             return ()
         order = PixelOrder.of(Window.of(c), DTYPE_BYTES[c.types.left], DTYPE_BYTES[self.micro.types.result])
-        return (Overlap(fused.operand(0), order.most(self.tile.rows)),)
+        return (Overlap(fused.operand(0), order.most(self.tile.rows, again=self.in_place)),)
 
     # The patch --------------------------------------------------------------------------------------------
 
@@ -127,13 +146,9 @@ class Patches(ImplicitGemm):
             begin = e.let(self._row(r))
             inside = self.geometry.inside([origin])
             if inside is None:
-                self._window(begin, origin, inside=True)
+                self._window(begin, origin)
             else:
-                e.branch(
-                    inside,
-                    lambda: self._window(begin, origin, inside=True),
-                    lambda: self._window(begin, origin, inside=False),
-                )
+                e.branch(inside, lambda: self._window(begin, origin), lambda: self._border(begin, origin))
 
         self._loop(self.tile.rows, row)
 
@@ -148,33 +163,36 @@ class Patches(ImplicitGemm):
         else:
             self.e.loop(0, count, body)
 
-    def _window(self, row: Any, origin: Origin, *, inside: bool) -> None:
-        """The window of one pixel, whose part of the patch begins at ``row``."""
-        e, c, geometry = self.e, self.elements, self.geometry
-        joined = inside and c.dilation[1] == 1
+    def _window(self, row: Any, origin: Origin) -> None:
+        """The window of a pixel that lies inside of the image; its part of the patch begins at ``row``."""
+        c = self.elements
+        joined = c.dilation[1] == 1
         run = c.in_channels * (c.kernel[1] if joined else 1)
 
-        def line(i: Any) -> None:
-            def tap(j: Any) -> None:
-                at = geometry.tap(origin, i, j)
-                source = e.let(geometry.address(at, 0))
-                to = e.let((i * c.kernel[1] + j) * c.in_channels)
-                valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
-                if inside:
-                    self._copied(row, source, to, run)
-                else:
-                    e.branch(
-                        valid,
-                        lambda: self._copied(row, source, to, run),
-                        lambda: self._filled(row, to, run),
-                    )
+        def tap(i: Any, j: Any) -> None:
+            source, to, _ = self._tap(origin, i, j)
+            self._copied(row, source, to, run)
 
+        def line(i: Any) -> None:
             if joined:
-                tap(0)
+                tap(i, 0)
             else:
-                self._loop(c.kernel[1], tap)
+                self._loop(c.kernel[1], lambda j: tap(i, j))
 
         self._loop(c.rows, line)
+
+    def _tap(self, origin: Origin, i: Any, j: Any) -> tuple[Any, Any, Any]:
+        """Where a tap's elements lie in the image and in the reduction, and whether it is inside."""
+        e, c, geometry = self.e, self.elements, self.geometry
+        at = geometry.tap(origin, i, j)
+        source = e.let(geometry.address(at, 0))
+        to = e.let((i * c.kernel[1] + j) * c.in_channels)
+        inside = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
+        return source, to, inside
+
+    @abstractmethod
+    def _border(self, row: Any, origin: Origin) -> None:
+        """The window of a pixel that reaches beside the image."""
 
     @abstractmethod
     def _copied(self, row: Any, source: Any, to: Any, count: int) -> None:
@@ -184,6 +202,23 @@ class Patches(ImplicitGemm):
             row: what :meth:`_row` gives for the pixel.
         """
 
+
+class PatchesOfTaps(Patches):
+    """Windows at the border of the image tap by tap."""
+
+    def _border(self, row: Any, origin: Origin) -> None:
+        e, c = self.e, self.elements
+
+        def tap(i: Any, j: Any) -> None:
+            source, to, inside = self._tap(origin, i, j)
+            e.branch(
+                inside,
+                lambda: self._copied(row, source, to, c.in_channels),
+                lambda: self._filled(row, to, c.in_channels),
+            )
+
+        self._loop(c.rows, lambda i: self._loop(c.kernel[1], lambda j: tap(i, j)))
+
     @abstractmethod
     def _filled(self, row: Any, to: Any, count: int) -> None:
-        """The same of what lies outside of the image."""
+        """As :meth:`_copied`, of what lies outside of the image."""

@@ -21,11 +21,13 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm,
 from edgepack.compiler.kernels.cpu.conv.phase_lines import PhaseLines
 from edgepack.compiler.kernels.cpu.conv.tile_cost import matrix_cycles, vector_cycles
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
+from edgepack.compiler.kernels.cpu.conv.vector_patches import VectorPatches
 from edgepack.compiler.kernels.cpu.conv.widened_patches import WidenedPatches
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix
 from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles, TileRegisters, TileSums
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.reduced_vectors import ReducedVectors
 from edgepack.compiler.kernels.cpu.micro.single_bytes import SingleBytes
 from edgepack.compiler.kernels.cpu.micro.word_pairs import WordPairs
 from edgepack.compiler.kernels.schedule import ScheduleError
@@ -55,6 +57,8 @@ def implicit_product(
     Raises:
         ScheduleError: matrices are asked for, and there is no such kernel.
     """
+    if isinstance(vectors, ReducedVectors):
+        return VectorPatches(rule, layout, conv, fused, vectors, given)
     if isinstance(vectors, SingleBytes):
         return BytePatches(rule, layout, conv, fused, vectors, given)
     if isinstance(vectors, WordPairs):

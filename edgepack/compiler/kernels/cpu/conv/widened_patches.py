@@ -14,7 +14,7 @@ from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.conv.geometry import pack_weights
-from edgepack.compiler.kernels.cpu.conv.patches import Patches
+from edgepack.compiler.kernels.cpu.conv.patches import PatchesOfTaps
 from edgepack.compiler.kernels.cpu.conv.tile_product import TileAt
 from edgepack.compiler.kernels.cpu.emit.indices import Index, div
 from edgepack.compiler.kernels.cpu.emit.register_tile import Matrix, Steps
@@ -26,7 +26,7 @@ __all__ = ["WidenedPatches"]
 ORDER = (0, 2, 1, 3)
 
 
-class WidenedPatches(Patches):
+class WidenedPatches(PatchesOfTaps):
     """Builds the kernel of one convolution without groups."""
 
     micro: WordPairs

@@ -7,16 +7,16 @@ where it is more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.affine import Affine
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
+from edgepack.compiler.kernels.cpu.emit.value import Value
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
 from edgepack.compiler.kernels.cpu.emit.vector_high_product import HIGH, high_product, rounded_high
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
@@ -32,6 +32,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_nearest import nearest_integers
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 from edgepack.compiler.kernels.cpu.emit.vector_quotient import exact_quotient, quotient
 from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
+from edgepack.compiler.kernels.cpu.emit.vector_rounded_shift import half_of, rounded_shift
 from edgepack.compiler.kernels.cpu.emit.vector_saturation import limits_of, saturated
 from edgepack.compiler.kernels.expressions.operations import (
     FLOATS,
@@ -44,63 +45,12 @@ from edgepack.compiler.kernels.expressions.operations import (
 )
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["DTYPES", "Arithmetic", "Pattern", "Value", "calls_libm", "vector_form"]
+__all__ = ["DTYPES", "Arithmetic", "calls_libm", "vector_form"]
 
 Expr = Any
 
 #: Element types that have vectors on every target; those of half precision are moved and converted only.
 DTYPES = NUMBERS | {"bool"} | SIXTEEN_BIT_FLOATS
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """A position for each lane: ``base + offsets[lane]``, the base the same in all lanes."""
-
-    base: Affine
-    offsets: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Value:
-    """``lanes`` elements, or one that stands for all of them.
-
-    Attributes:
-        expr: the elements; those of half precision as they lie in memory.
-        number: the value where it is a constant.
-        low, high: bounds of an integer, where known.
-        pattern: the same whole numbers as positions, where they are known to be such.
-        least, most: bounds that a value was given by constants.
-        bounded: the int32 value that was given these bounds, as an expression.
-        nearest: the float32 value, within ``least`` and ``most``, that this one is the nearest whole number
-        to.
-        whole: whether it is a float32 number that was an integer.
-        integral: whether it is a float32 number that has no fraction.
-        quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
-        narrow: the int32 value that this int64 one was.
-        wide: the int32 value that this narrower one was, which its type holds.
-        product: of which two int32 values, what is added, and the shift to the right, this int64 value is:
-            ``(a * b + added) >> shift``.
-        half: the int32 value that this one is twice.
-    """
-
-    expr: Expr
-    lanes: int
-    dtype: str
-    number: float | None = None
-    low: int | None = None
-    high: int | None = None
-    pattern: Pattern | None = None
-    least: float = -inf
-    most: float = inf
-    bounded: Any = None
-    nearest: Any = None
-    whole: bool = False
-    integral: bool = False
-    quotient: tuple[Any, float] | None = None
-    narrow: Value | None = None
-    wide: Value | None = None
-    product: tuple[Value, Value, int, int] | None = None
-    half: Value | None = None
 
 
 #: Added to a float32 number of a magnitude of up to 2**22, whose nearest whole number, halves to the even
@@ -115,6 +65,9 @@ ROUNDING = frozenset({"round", "nearbyint"})
 #: Those whose results have no fraction, and those that give such a number of such numbers.
 _WITHOUT_FRACTION = ROUNDING | {"floor", "ceil", "trunc"}
 _KEEPS_WHOLE = frozenset({"add", "sub", "max", "min"})
+
+#: Integers of 32 bits.
+WORDS = frozenset({"int32", "uint32"})
 
 #: A vector form that asks more of the emitter than those of ``expressions/operations.py``.
 _Form = Callable[[Emitter, Operands], Expr]
@@ -203,9 +156,15 @@ class Arithmetic:
         if operation.name in ROUNDING and values[0].quotient is not None:
             values = [self._divided(values[0])]
             operands = replace(operands, exprs=[self.expr(values[0], lanes)])
+        if (operation.name, dtype) == ("shift_right", "int32") and (rounded := self._rounded_shift(*values)):
+            return rounded
         made = Value(form(self.e, operands), lanes, dtype)
+        if dtype in WORDS and all(v.origin is not None for v in values):
+            made = replace(made, origin=(operation.name, *(v.origin for v in values)))
         if dtype == "int32" and operation.name in {"max", "min"}:
             return _within(made, operation.name, values)
+        if (operation.name, dtype) == ("add", "int32"):
+            return replace(made, addends=(values[0], values[1]))
         if dtype == "int64":
             return replace(made, product=_product(operation.name, values))
         if (operation.name, dtype) == ("shift_left", "int32") and values[1].number == 1:
@@ -215,6 +174,21 @@ class Arithmetic:
         if operation.name == "mul" and any(v.whole for v in values):
             return replace(made, expr=self._rounded(made))
         return _described(made, operation.name, values)
+
+    def _rounded_shift(self, x: Value, by: Value) -> Value | None:
+        """A sum with half of two to the power of ``by``, shifted by this, where one instruction does both."""
+        if x.addends is None:
+            return None
+        value, added = x.addends
+        if by.number is not None:
+            halves = by.number > 0 and added.number == 2.0 ** (by.number - 1)
+        else:
+            halves = by.origin is not None and added.origin == half_of(by.origin)
+        lanes = max(value.lanes, by.lanes)
+        if not halves or lanes == 1:
+            return None
+        made = rounded_shift(self.e, self.expr(value, lanes), self.expr(by, lanes), lanes)
+        return None if made is None else Value(made, lanes, "int32")
 
     def _divided(self, x: Value) -> Value:
         """A bounded quotient that is rounded to a whole number next: by a division, where a product would be
@@ -241,18 +215,24 @@ class Arithmetic:
     def literal(self, x: Any) -> Value:
         """A constant of TIR."""
         value, dtype = float(x.value), str(x.ty.dtype)
-        return Value(number_of(value, dtype) if dtype in SIXTEEN_BIT_FLOATS else x, 1, dtype, value)
+        origin = int(x.value) if dtype in WORDS else None
+        written = number_of(value, dtype) if dtype in SIXTEEN_BIT_FLOATS else x
+        return Value(written, 1, dtype, value, origin=origin)
 
     def looked_up(self, table: Any, x: Value) -> Value:
         """The elements of a table of 256 bytes, a flat buffer, whose positions are the bits of bytes."""
         return Value(looked_up(self.e, table, x.expr, x.lanes, x.dtype), x.lanes, str(table.dtype))
 
-    def loaded(self, expr: Expr, lanes: int, dtype: str) -> Value:
-        """Elements as they lie in memory."""
+    def loaded(self, expr: Expr, lanes: int, dtype: str, place: Any = None) -> Value:
+        """Elements as they lie in memory.
+
+        Args:
+            place: what is equal where they are the same.
+        """
         if dtype == "bool":
             zero = self.e.splat(tirx.IntImm("int8", 0), lanes)
             return Value(tirx.NE(self.e.let(expr), zero), lanes, dtype)
-        return Value(self.e.let(expr), lanes, dtype)
+        return Value(self.e.let(expr), lanes, dtype, origin=place if dtype in WORDS else None)
 
     def cast(self, x: Value, dtype: str) -> Value:
         """A value as one of another element type."""
@@ -263,6 +243,13 @@ class Arithmetic:
             least, most = limits_of(dtype)
             return replace(made, wide=x) if least <= x.least and x.most <= most else made
         return made
+
+    def unbounded(self, x: Value) -> Value:
+        """Bytes as int32 of which saturation makes them."""
+        wide = self.cast(x, "int32")
+        if wide.bounded is None or (wide.least, wide.most) != limits_of(x.dtype):
+            return wide
+        return Value(wide.bounded, wide.lanes, "int32")
 
     def _cast(self, x: Value, dtype: str) -> Value:
         if dtype not in DTYPES or x.dtype not in DTYPES:
@@ -296,6 +283,8 @@ class Arithmetic:
         made = Value(
             self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole, integral=whole
         )
+        if {x.dtype, dtype} == WORDS:
+            return replace(made, origin=x.origin)
         return replace(made, narrow=x) if (x.dtype, dtype) == ("int32", "int64") else made
 
     def _high(self, x: Value) -> Expr | None:

@@ -246,7 +246,9 @@ class Emitter:
         return tirx.address_of(BufferLoad(buffer, [index(at)]))
 
     def prefetch(self, buffer: Any, at: Index, locality: int = 2) -> None:
-        """Asks for the cache line; ``locality`` 0 to 3 as in ``llvm.prefetch``."""
+        """Asks for the cache line, where that pays; ``locality`` 0 to 3 as in ``llvm.prefetch``."""
+        if self.target is not None and not self.target.prefetches:
+            return
         address = self.address(buffer, at)
         hints = [index(0), index(locality), index(1)]
         self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *hints)))
@@ -320,8 +322,8 @@ class Emitter:
         """
         return self.let(tirx.max(index(count), -self.params[-2]))
 
-    def no_unroll_loop(self, count: int, body: Callable[[Any], None]) -> None:
-        """for i in [0, count), at least once, in a form that LLVM unrolls neither whole nor in part.
+    def no_unroll_loop(self, count: Index, body: Callable[[Any], None]) -> None:
+        """for i in [0, count), in a form that LLVM unrolls neither whole nor in part.
 
         Also not for CPUs that work in order, for which it unrolls loops of unknown length four times: this
         one's counter lies in memory, and its end depends on the thread's first task.

@@ -14,10 +14,11 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, Value, calls_libm, vector_form
+from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, calls_libm, vector_form
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.cpu.emit.value import Value
 from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, table_position
 from edgepack.compiler.kernels.expressions.visitor import Visitor
 
@@ -34,7 +35,8 @@ class Epilogue:
         params: the group's parameter buffers.
 
     Attributes:
-        params: indices of the group's parameters that the tail reads, in order of first use.
+        params: indices of the group's parameters that the tail reads, in order of first use, and ``tables``
+            those of them in which bytes look something up.
 
     Raises:
         RuleError: if a block is not elementwise, or uses what has no vector form.
@@ -48,6 +50,7 @@ class Epilogue:
         self._params = tuple(params)
         self._param_index = {param: i for i, param in enumerate(params)}
         self.params: list[int] = []
+        self.tables: set[int] = set()
         self._elsewhere: set[int] = set()
         check = _Check(self)
         for block in self.blocks:
@@ -75,6 +78,7 @@ class Epilogue:
         if param not in self.params:
             self.params.append(param)
         self._elsewhere.add(param)
+        self.tables.add(param)
 
     def read_param(self, x: Any, block: Block) -> None:
         """Takes note of a parameter that a block loads. RuleError for another buffer or another position."""
@@ -100,6 +104,8 @@ class Epilogue:
         lanes: int,
         pointers: Mapping[int, Any],
         views: Mapping[int, tuple[Any, Any]] | None = None,
+        *,
+        saturates: bool = False,
     ) -> Any:
         """The stored value.
 
@@ -110,6 +116,7 @@ class Epilogue:
             views: for parameters of :attr:`dense`, a buffer and the index in it of this position, which
                 replace ``pointers`` (constant indices into a buffer that starts at the tile cost no
                 arithmetic).
+            saturates: bytes are returned as int32, which the caller narrows with saturation.
         """
         tail = _Tail(e, lanes, position, {self._params[p]: buffer for p, buffer in pointers.items()})
         tail.values[self.anchor] = Value(value, lanes, str(self.anchor.dtype))
@@ -122,7 +129,8 @@ class Epilogue:
             if stored.dtype != "bool":
                 stored = replace(stored, expr=e.let(tail.expr(stored, lanes)), lanes=lanes)
             tail.values[block.target] = stored
-        return tail.expr(tail.values[self.target], lanes)
+        found = tail.values[self.target]
+        return tail.expr(tail.unbounded(found) if saturates else found, lanes)
 
 
 class _Check(Visitor[Block, None]):
@@ -199,7 +207,8 @@ class _Tail(Visitor[Block, Value], Arithmetic):
         if byte is not None:
             return self.looked_up(self.buffers[source], self.visit(byte, block))
         if source not in self.values:
-            return self.loaded(self._load(node.expr, block), self.lanes, str(source.dtype))
+            place = (source, *map(str, node.expr.indices))
+            return self.loaded(self._load(node.expr, block), self.lanes, str(source.dtype), place)
         return self.values[source]
 
     def visit_cast(self, node: Node, block: Block) -> Value:

@@ -62,19 +62,25 @@ def tile_for(target: CpuTarget, rows: int, columns: int, dtype: str) -> Tile:
 
     Without vectors integers are summed in the general registers: 3 by 3 sums of 30, 2 by 2 of 14.
 
+    Helium has 8: 3 by 2 are 6 sums and 2 weights, for it multiplies by a number in a general register.
+
     Few rows take more vectors instead, and a single one (a fully connected layer) as many as hide the latency
     of the multiply-add.
     """
     lanes, registers = target.lanes(dtype), target.usable_registers
+    few = registers < 16 and target.vector_bits > 0
     if rows == 1:
-        return Tile(1, min(columns, 8 * lanes))
+        return Tile(1, min(columns, (6 if few else 8) * lanes))
     vectors = -(-columns // lanes)
     if vectors == 1:
-        return Tile(min(rows, 12 if registers >= 32 or target.fma_reads_memory else 8), columns)
+        most = 12 if registers >= 32 or target.fma_reads_memory else 6 if few else 8
+        return Tile(min(rows, most), columns)
     if not target.vector_bits and dtype == "int32":
         most = per_row = 3 if target.pointer_registers > 16 else 2
     elif target.scalar_accumulators == 24:
         most, per_row = 4, 6
+    elif few:
+        most, per_row = 3, 2
     elif registers < 32:
         most, per_row = 6 if target.fma_reads_memory else 4, 2
     elif target.arithmetic_reads_memory:

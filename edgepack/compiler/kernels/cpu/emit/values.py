@@ -10,10 +10,11 @@ from tvm.tirx import Ramp
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Pattern, Value
+from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS, SIXTEEN_BIT_FLOATS
 from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.value import Pattern, Value
 from edgepack.compiler.kernels.expressions.operations import Kind, Operation
 
 __all__ = ["Pattern", "Value", "Values", "storage_dtype"]

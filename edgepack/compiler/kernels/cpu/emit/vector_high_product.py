@@ -2,12 +2,13 @@
 
 That is how fixed-point numbers are multiplied. x86 multiplies the even elements of two vectors to 64 bits by
 one instruction (VPMULDQ), and the odd ones once they are shifted down; widening both vectors first, as LLVM
-does, takes seven instructions more. AArch64 has the rounded high half itself (SQRDMULH). Where no instruction
-multiplies to 64 bits, products of 16 bits do.
+does, takes seven instructions more. AArch64 and Helium have the rounded high half itself (SQRDMULH). Where no
+instruction multiplies to 64 bits, products of 16 bits do.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -21,6 +22,12 @@ Expr = Any
 
 #: What brings VPMULDQ for so many elements of 32 bits.
 X86 = {4: "sse4.1", 8: "avx2", 16: "avx512f"}
+
+#: What brings the rounded high half of doubled products, bytes of the CPU's pointers, LLVM's name of it.
+ROUNDED_HIGH = (
+    ("neon", 8, "llvm.aarch64.neon.sqrdmulh"),
+    ("mve", 4, "llvm.arm.mve.vqrdmulh"),
+)
 
 #: What SQRDMULH adds to the doubled product before it takes the high half, and the shift that this is.
 ROUNDED, HIGH = 1 << 30, 31
@@ -53,8 +60,10 @@ def rounded_high(e: Emitter, a: Expr, b: Expr, added: int, lanes: int) -> Expr |
     """``int32((int64(a) * int64(b) + added) >> HIGH)`` by one instruction; None where there is none."""
     if e.target is None or lanes < 4 or added != ROUNDED:
         return None
-    has = has_feature(e.target, "neon") and e.target.pointer_bytes == 8
-    return _in_parts(e, a, b, 4, lanes, _sqrdmulh) if has else None
+    for feature, pointer_bytes, name in ROUNDED_HIGH:
+        if e.target.pointer_bytes == pointer_bytes and has_feature(e.target, feature):
+            return _in_parts(e, a, b, 4, lanes, partial(_rounded_high, name))
+    return None
 
 
 def _of_words(e: Emitter, a: Expr, b: Expr, added: int, shift: int) -> Expr | None:
@@ -99,9 +108,8 @@ def _in_parts(e: Emitter, a: Expr, b: Expr, width: int, lanes: int, product: Any
     return e.let(tirx.Shuffle(parts, list(range(lanes))))
 
 
-def _sqrdmulh(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
-    name = f"llvm.aarch64.neon.sqrdmulh.v{lanes}i32"
-    return e.let(tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, a, b))
+def _rounded_high(name: str, e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
+    return e.let(tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"{name}.v{lanes}i32", a, b))
 
 
 def _of_halves(e: Emitter, a: Expr, b: Expr, numbers: tuple[int, int], lanes: int) -> Expr:

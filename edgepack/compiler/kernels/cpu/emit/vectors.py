@@ -143,11 +143,11 @@ class Vectors(Conditions, Visitor[Environment, Any]):
         array, dtype = self.pointers[buffer], self._stored_dtype(buffer)
         at = self.variables.scalar(address)
         if address.uniform or self.lanes == 1:
-            return self._as(buffer, self.loaded(self.e.load(array, at), 1, dtype))
+            return self._as(buffer, self.loaded(self.e.load(array, at), 1, dtype, (buffer, address)))
         expr = None if address.lane_step == 1 else self._shuffled(buffer, pattern_of(address, self.lanes))
         if expr is None:
             expr = BufferLoad(array, [Ramp(index(at), index(address.lane_step), self.lanes)])
-        return self._as(buffer, self.loaded(expr, self.lanes, dtype))
+        return self._as(buffer, self.loaded(expr, self.lanes, dtype, (buffer, address)))
 
     def _stored_dtype(self, buffer: Any) -> str:
         """The dtype of a buffer's elements in memory, where a float32 constant may be stored as float16."""

@@ -16,6 +16,7 @@ from tvm.tirx import IntImm
 from edgepack.compiler.graph.quantised_values import ByteProducts
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units, dot4_by_shifts
+from edgepack.compiler.kernels.cpu.micro.reduced_vectors import reduces_vectors
 from edgepack.compiler.kernels.cpu.micro.single_bytes import single_bytes
 from edgepack.compiler.kernels.cpu.micro.widened_bytes import widened_rate, widens_bytes
 from edgepack.compiler.kernels.cpu.micro.word_pairs import pairs_in_words
@@ -96,6 +97,8 @@ def byte_products(target: CpuTarget) -> ByteProducts | None:
         return ByteProducts(found.left, saturates=bool(found.pairs), rate=found.rate)
     if widens_bytes(target):
         return ByteProducts("int8", least=-127, rate=widened_rate(target))
+    if reduces_vectors(target):
+        return ByteProducts("int8", rate=4.0, whole=False)
     if pairs_in_words(target) or single_bytes(target):
         return ByteProducts("int8", rate=1.0, whole=False)
     return None

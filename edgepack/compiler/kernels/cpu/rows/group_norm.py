@@ -18,9 +18,10 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Value
+from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, unravel
+from edgepack.compiler.kernels.cpu.emit.value import Value
 from edgepack.compiler.kernels.expressions.operations import FLOATS, OPERATIONS
 from edgepack.compiler.kernels.rule import Rule
 from edgepack.plan.target import CpuTarget

@@ -9,9 +9,10 @@ from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Var
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Value
+from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.cpu.emit.value import Value
 from edgepack.compiler.kernels.expressions.nodes import operation_of
 from edgepack.compiler.kernels.expressions.operations import Operation
 

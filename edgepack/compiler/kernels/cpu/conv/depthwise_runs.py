@@ -1,0 +1,269 @@
+"""Depthwise convolution of bytes on CPUs that multiply the even and the odd bytes of two vectors to 16 bits:
+VMULLB and VMULLT of Helium.
+
+A step has 16 channels of a pixel, or 8 where there are not so many. Products of two taps are added in 16
+bits, unless a weight is -128 (:mod:`edgepack.compiler.graph.bytes_as_read` says so). Then the even and the
+odd ones are widened and added to vectors of 32 bits. What the epilogue reads of each channel
+lies in the order in which that leaves the channels; narrowing brings them into their own.
+
+Bytes are multiplied as they are, zero point included: its part is in the number that a sum begins with. So
+what lies outside of the image is the zero point: the window of a pixel at the border is copied to scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx import IntImm
+
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
+from edgepack.compiler.kernels.cpu.builder import KernelBuilder
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
+from edgepack.compiler.kernels.cpu.conv.window_copy import copy_window
+from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
+from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
+from edgepack.compiler.kernels.cpu.emit.vector_saturation import narrowed
+from edgepack.compiler.kernels.cpu.micro.reduced_vectors import RUN, reduces_vectors
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["DepthwiseRuns", "in_runs"]
+
+#: Sums of a vector.
+LANES = 4
+
+
+def in_runs(conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, constants: frozenset[int]) -> bool:
+    """Whether a convolution is computed so."""
+    bytes_ = fused.types.left == fused.types.right == str(fused.types.result) == "int8"
+    if not bytes_ or not reduces_vectors(target) or conv.depth_window or conv.in_channels < RUN // 2:
+        return False
+    each = [p for p in fused.epilogue.params if p not in fused.epilogue.tables]
+    of_channels = all(_channels(fused, p) in {1, conv.in_channels} and p in constants for p in each)
+    return of_channels and "together" in fused.anchor.attributes
+
+
+def _channels(fused: AnchoredGroup, param: int) -> int:
+    """Numbers of a parameter that has one for each channel, or one for all; 0 of another one."""
+    shape = [int(n) for n in fused.params[param].shape]
+    return max(shape, default=1) if all(n == 1 for n in shape[:-1]) else 0
+
+
+class DepthwiseRuns(KernelBuilder):
+    """Builds the kernel, of one task; the last step overlaps the one before where channels are no multiple
+    of its own."""
+
+    def __init__(
+        self,
+        conv: Conv2d,
+        fused: AnchoredGroup,
+        target: CpuTarget,
+        given: SlidingSchedule,
+    ) -> None:
+        super().__init__("conv2d.depthwise", target, dtype="int32", lanes=LANES)
+        self.conv, self.fused = conv, fused
+        self.together = int(fused.anchor.attributes["together"])
+        self.channels = RUN if conv.in_channels >= RUN else RUN // 2
+        self.starts = [
+            min(at, conv.in_channels - self.channels) for at in range(0, conv.in_channels, self.channels)
+        ]
+        self.schedule = replace(given, lanes=self.channels, columns=1, block=1, row_parts=1, unrolled=True)
+        self.zero = int(fused.anchor.attributes.get("zero", 0))
+        #: Channels of a step in the order of its vectors of sums.
+        parts = self.channels // LANES
+        turned = [0, 2, 1, 3] if parts == LANES else [0, 1]
+        self.order = np.arange(self.channels).reshape(LANES, parts)[:, turned].T.flatten()
+        self._packings: list[Packing] = []
+        self._declare()
+
+    def _declare(self) -> None:
+        e, c, fused = self.e, self.conv, self.fused
+        count = len(self.starts) * self.channels
+        self.x = e.param(fused.operand(0), c.input_elements, "int8")
+        lanes, order = self.channels, self._in_order
+        self.weights = e.packed(0, count * c.rows * c.kernel[1], "int8")
+        self._packings.append(
+            Packing(fused.operand(1), f"depthwise:{lanes}:i1", lambda w: pack_taps(w, lanes).astype("i1"))
+        )
+        if self.zero:
+            zero = self.zero
+
+            def begin(w: Array) -> Array:
+                return order(-zero * w.reshape(-1, w.shape[-1]).sum(axis=0, dtype=np.int32))
+
+            self.begin = self._packed(fused.operand(1), count, "int32", f"zero:{zero}", begin)
+        epilogue = fused.epilogue
+        each = {p for p in epilogue.params if p not in epilogue.tables and _channels(fused, p) > 1}
+        self.extra = {
+            p: self._packed(p, count, str(fused.params[p].dtype), "each", lambda v: order(v.reshape(-1)))
+            if p in each
+            else declare_param(e, p, fused.params[p])
+            for p in epilogue.params
+        }
+        self.y = e.output(0, fused.output_elements, "int8")
+        self.patch = e.scratch(-(-c.depth * c.in_channels // RUN) * RUN, "int8")
+
+    def _packed(self, param: int, count: int, dtype: str, what: str, pack: Callable[[Array], Array]) -> Any:
+        """A constant of numbers of each channel, in the order of the sums."""
+        self._packings.append(Packing(param, f"depthwise:{self.channels}:{what}", pack))
+        return self.e.packed(len(self._packings) - 1, count, dtype)
+
+    def _in_order(self, values: Array) -> Array:
+        """Numbers of each channel in the order of the sums, step by step."""
+        return np.concatenate([values[start : start + self.channels][self.order] for start in self.starts])
+
+    def parameters(self) -> dict[str, Any]:
+        return {"operands": "runs of bytes"}
+
+    def build(self) -> Implementation:
+        self.e.tasks(lambda task: self._pixels())
+        c = self.conv
+        return Implementation(
+            self.rule,
+            (self.e.stage(1),),
+            tuple(self._packings),
+            scratch=tuple(self.e.scratch_bytes),
+            schedule=self.schedule,
+            parameters=self.parameters(),
+            flops=c.flops,
+            multiply_adds=c.multiply_adds,
+            weights=c.depth * c.out_channels,
+        )
+
+    # Pixels -----------------------------------------------------------------------------------------------
+
+    def _pixels(self) -> None:
+        """All pixels, those whose windows lie inside of the image apart."""
+        e, c = self.e, self.conv
+        sizes = zip(
+            (c.height, c.width), (c.pad_top, c.pad_left), c.strides, c.kernel, c.dilation, strict=True
+        )
+        reach = [
+            (-(-pad // step), (size + pad - (taps - 1) * far - 1) // step + 1)
+            for size, pad, step, taps, far in sizes
+        ]
+        outputs = c.out_height, c.out_width
+        whole = all(first <= 0 and last >= count for (first, last), count in zip(reach, outputs, strict=True))
+
+        def pixel(image: Any, row: Any, column: Any) -> None:
+            top = e.let(row * c.strides[0] - c.pad_top)
+            left = e.let(column * c.strides[1] - c.pad_left)
+            at = e.let(((image * c.out_height + row) * c.out_width + column) * self.fused.row_stride)
+            place = image, row, column, at
+            source = e.let(((image * c.height + top) * c.width + left) * c.in_channels)
+
+            def inside() -> None:
+                def address(i: int, j: int) -> int:
+                    return (i * c.dilation[0] * c.width + j * c.dilation[1]) * c.in_channels
+
+                span = address(c.rows - 1, c.kernel[1] - 1) + c.in_channels
+                self._steps(place, e.rebased(self.x, source, span), address)
+
+            def border() -> None:
+                copy_window(e, c, (self.x, self.patch, index(0)), (image, top, left), self.zero)
+                self._steps(place, self.patch, lambda i, j: (i * c.kernel[1] + j) * c.in_channels)
+
+            if whole:
+                inside()
+                return
+            (above, below), (before, behind) = reach
+            condition = tirx.all(row >= above, row < below, column >= before, column < behind)
+            e.branch(condition, inside, border)
+
+        def rows(image: Any) -> None:
+            e.loop(
+                0,
+                c.out_height,
+                lambda row: e.loop(0, c.out_width, lambda column: pixel(image, row, column)),
+            )
+
+        e.loop(0, c.batch, rows)
+
+    def _each_step(self, body: Callable[[Any, Any], None]) -> None:
+        """``body`` of the number of each step and of its first channel."""
+        e, count, lanes = self.e, len(self.starts), self.channels
+        even = count if self.starts[-1] == (count - 1) * lanes else count - 1
+        e.loop(0, even, lambda number: body(number, e.let(number * lanes)))
+        if even < count:
+            body(index(even), index(self.starts[-1]))
+
+    # A step -----------------------------------------------------------------------------------------------
+
+    def _steps(
+        self, place: tuple[Any, Any, Any, Any], source: Any, address: Callable[[int, int], int]
+    ) -> None:
+        """All channels of a pixel.
+
+        Args:
+            place: its image, row, column, and where in the output it lies.
+            source: what its window is read from, tap (i, j) at ``address(i, j)``.
+        """
+        e, c, lanes = self.e, self.conv, self.channels
+        taps = [(i, j) for i in range(c.rows) for j in range(c.kernel[1])]
+        *position, target = place
+
+        def step(number: Any, start: Any) -> None:
+            first = e.let(number * lanes)
+            weights = e.let(number * (lanes * len(taps)))
+            sums: list[Any] = []
+            if self.zero:
+                sums = [e.let(e.vload(self.begin, first + at, LANES)) for at in range(0, lanes, LANES)]
+            for at in range(0, len(taps), self.together):
+                products = [
+                    self._products(
+                        e.let(e.vload(source, start + address(*taps[tap]), lanes)),
+                        e.let(e.vload(self.weights, weights + tap * lanes, lanes)),
+                    )
+                    for tap in range(at, min(at + self.together, len(taps)))
+                ]
+                sums = self._added(sums, products)
+            stored = [
+                self.fused.stored(
+                    e, value, (*position, e.let(first + number * LANES)), LANES, self.extra, saturates=True
+                )
+                for number, value in enumerate(sums)
+            ]
+            e.vstore(self.y, target + start, self._narrowed(stored), lanes)
+
+        self._each_step(step)
+
+    def _products(self, x: Any, weights: Any) -> list[Any]:
+        """Products of int16: the even and the odd ones of 16 bytes, or those of 8."""
+        if self.channels < RUN:
+            wide = [tirx.Cast("int16x8", value) for value in (x, weights)]
+            return [self.e.let(wide[0] * wide[1])]
+        no, name = IntImm("int32", 0), "llvm.arm.mve.vmull.v8i16.v16i8"
+        return [
+            self.e.let(tirx.call_llvm_pure_intrin("int16x8", name, x, weights, no, IntImm("int32", odd)))
+            for odd in (0, 1)
+        ]
+
+    def _added(self, sums: Sequence[Any], products: Sequence[list[Any]]) -> list[Any]:
+        """Sums of int32, to which products of int16 are added that fit 16 bits together."""
+        e = self.e
+        together = products[0]
+        for one in products[1:]:
+            together = [e.let(a + b) for a, b in zip(together, one, strict=True)]
+        wide = [
+            e.let(tirx.Cast("int32x4", shuffle([part], range(odd, 8, 2))))
+            for part in together
+            for odd in (0, 1)
+        ]
+        return [e.let(a + b) for a, b in zip(sums, wide, strict=True)] if sums else wide
+
+    def _narrowed(self, stored: list[Any]) -> Any:
+        """Bytes in the order of channels of vectors of int32, with saturation."""
+        e = self.e
+        while len(stored) > 1:
+            pairs = zip(stored[::2], stored[1::2], strict=True)
+            stored = [narrowed(e, high, 1, narrowed(e, low, 0)) for low, high in pairs]
+        if self.channels == RUN:
+            return stored[0]
+        return tirx.Cast("int8x8", e.let(tirx.reinterpret("int16x8", narrowed(e, stored[0], 0))))

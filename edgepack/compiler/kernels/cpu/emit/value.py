@@ -1,0 +1,69 @@
+"""Values while a vector kernel is generated, and what is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from edgepack.compiler.kernels.cpu.emit.affine import Affine
+
+__all__ = ["Pattern", "Value"]
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A position for each lane: ``base + offsets[lane]``, the base the same in all lanes."""
+
+    base: Affine
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """``lanes`` elements, or one that stands for all of them.
+
+    Attributes:
+        expr: the elements; those of half precision as they lie in memory.
+        number: the value where it is a constant.
+        low, high: bounds of an integer, where known.
+        pattern: the same whole numbers as positions, where they are known to be such.
+        least, most: bounds that a value was given by constants.
+        bounded: the int32 value that was given these bounds, as an expression.
+        nearest: the float32 value, within ``least`` and ``most``, that this one is the nearest whole number
+        to.
+        whole: whether it is a float32 number that was an integer.
+        integral: whether it is a float32 number that has no fraction.
+        quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
+        narrow: the int32 value that this int64 one was.
+        wide: the int32 value that this narrower one was, which its type holds.
+        product: of which two int32 values, what is added, and the shift to the right, this int64 value is:
+            ``(a * b + added) >> shift``.
+        half: the int32 value that this one is twice.
+        origin: what an integer of 32 bits was computed of, read or written down as: two of the same origin
+            are equal.
+        addends: the two int32 values that this one is the sum of.
+    """
+
+    expr: Expr
+    lanes: int
+    dtype: str
+    number: float | None = None
+    low: int | None = None
+    high: int | None = None
+    pattern: Pattern | None = None
+    least: float = -inf
+    most: float = inf
+    bounded: Any = None
+    nearest: Any = None
+    whole: bool = False
+    integral: bool = False
+    quotient: tuple[Any, float] | None = None
+    narrow: Value | None = None
+    wide: Value | None = None
+    product: tuple[Value, Value, int, int] | None = None
+    half: Value | None = None
+    origin: Any = None
+    addends: tuple[Value, Value] | None = None
