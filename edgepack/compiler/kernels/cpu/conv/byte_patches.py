@@ -24,6 +24,9 @@ from edgepack.compiler.kernels.cpu.micro.single_bytes import SingleBytes
 
 __all__ = ["BytePatches"]
 
+#: What a displacement of a load reaches (RISC-V's 12 bits).
+DISPLACEMENTS = 2048
+
 #: Bytes of an iteration of a loop that copies.
 COPIED = 8
 
@@ -42,7 +45,16 @@ class BytePatches(Patches):
         """Of a number of 32 bits where weights are raised, for a load extends the sign of no byte there."""
         return 4 if self.micro.raised and 4 * self.elements.depth <= PATCH_BYTES else 1
 
+    @property
+    def direct(self) -> bool:
+        """Whether pixels are read where they lie: those of pointwise convolutions, of whole steps, that
+        displacements reach from one pointer."""
+        whole = self.elements.pointwise and self.conv.depth == self.elements.depth
+        return whole and not self.micro.raised and self.tile.rows * self.elements.depth <= DISPLACEMENTS
+
     def _declare_patch(self) -> Any:
+        if self.direct:
+            return None
         dtype = "int32" if self.bytes_of_element == 4 else "int8"
         if self.micro.raised:
             #: The sum of the numbers of a patch, which has one row.
@@ -68,9 +80,14 @@ class BytePatches(Patches):
         return sums
 
     def _add(self, sums: Any, tile: TileAt) -> None:
-        rows = self.tile.rows
+        rows, depth = self.tile.rows, self.conv.depth
+        if self.direct:
+            x = self.operands.x
+            pixels = self.e.rebased(x, self.e.let(tile.pixel * depth), rows * depth)
 
         def left(row: int, k: Index) -> Any:
+            if self.direct:
+                return self.e.vload(pixels, k + row * depth, 1)
             return self.e.vload(self.patch, k * rows + row, 1)
 
         right = Matrix(self.operands.weights, tile.columns.weights, tile.columns.width)
@@ -94,6 +111,8 @@ class BytePatches(Patches):
 
     def _write_patch(self, first: Any) -> None:
         e = self.e
+        if self.direct:
+            return
         if self.micro.raised:
             e.vstore(self.row_sum, 0, IntImm("int32", 0), 1)
         super()._write_patch(first)
