@@ -273,6 +273,41 @@ def test_several_cores_are_one_package_and_others_are_refused(
     assert one.refusal(bare) == "it has no static library."
 
 
+#: What a package says of a core without an FPU, and of it beside one that has one: its file, and both texts.
+WITHOUT_FPU = {
+    "platformio": ("link.py", '"cortex-m0plus": "src/cortex-m0plus"', '"cortex-m4": "src/cortex-m4/'),
+    "zephyr": (
+        "zephyr/Kconfig",
+        "depends on CPU_CORTEX_M0PLUS\n",
+        "depends on CPU_CORTEX_M4 && FPU && FP_HARDABI || CPU_CORTEX_M0PLUS\n",
+    ),
+    "cmsis-pack": ("*.pdsc", 'Dcore="Cortex-M0+" Dfpu="NO_FPU"', 'Dcore="Cortex-M4" Dfpu="SP_FPU"'),
+    "arduino": (
+        "README.md",
+        "For cortex-m0plus. The",
+        "For cortex-m4, cortex-m0plus, cortex-m4 with FPU, floats",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_core_without_an_fpu_has_a_library_of_its_own(name: str, bundle: Bundle, tmp_path: Path) -> None:
+    source, one = source_bundle(bundle.path), EXPORT_FORMATS.find(name)
+    soft = packages.on(source, cpu="cortex-m0plus", triple="thumbv6m-unknown-none-eabi")
+    file, alone, beside = WITHOUT_FPU[name]
+    for sources, text in (([soft], alone), ([source, soft], beside)):
+        (made,) = packages.write(one, sources, tmp_path / f"{len(sources)}")
+        package = packages.extract(made, tmp_path / f"unpacked {len(sources)}")
+        assert "cortex-m0plus" in {path.parent.name for path in package.rglob("libsmall.a")}
+        (found,) = package.rglob(file)
+        assert text in found.read_text("utf-8")
+        readme = (package / "README.md").read_text("utf-8")
+        assert ("with FPU" in readme, "CONFIG_FPU" in readme) == (
+            len(sources) > 1,
+            len(sources) > 1 and name == "zephyr",
+        )
+
+
 def test_arduino_takes_risc_v_chips_of_espressifs(bundle: Bundle, tmp_path: Path) -> None:
     """Arduino's core for the ESP32 calls its chips ``esp32c3`` (``build.mcu``), with no folder of an FPU."""
     source = source_bundle(bundle.path)

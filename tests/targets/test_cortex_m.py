@@ -416,11 +416,16 @@ def test_without_qemu_the_hint_is_a_command(packed: Pack, monkeypatch: pytest.Mo
     assert "apt-get install qemu-system-arm" in caught.value.hint
 
 
-def test_a_crash_is_reported(tmp_path: Path, packed: Pack) -> None:
+#: Of a Cortex-M0+ a word that is not aligned, which the Cortex-M3 would read that runs its image.
+CRASHES = {"cortex-m4": "udf 0", "cortex-m0plus": "movs r0, #1\\n ldr r0, [r0]"}
+
+
+@pytest.mark.parametrize("device", CRASHES)
+def test_a_crash_is_reported(device: str, tmp_path: Path, packed: Pack) -> None:
     """A fault of the processor ends the program with a status that no result has."""
-    toolchain = resolve(load_device("cortex-m4"))
+    toolchain = resolve(load_device(device))
     (tmp_path / "main.c").write_text(
-        'int main(void);\nint main(void) { __asm__ volatile("udf 0"); return 0; }\n'
+        f'int main(void);\nint main(void) {{ __asm__ volatile("{CRASHES[device]}" ::: "r0"); return 0; }}\n'
     )
     toolchain.compile_c(tmp_path / "main.c", tmp_path / "main.o")
     from edgepack.bundle.firmware.project import link_trial

@@ -46,11 +46,11 @@ _TAKEN = (
 
 @dataclass(frozen=True)
 class Core:
-    """A Cortex-M with its FPU, as each ecosystem calls it.
+    """A Cortex-M, with its FPU where it may have one, as each ecosystem calls it.
 
     Attributes:
         name: LLVM's, gcc's and PlatformIO's.
-        fpu: gcc's ``-mfpu``.
+        fpu: gcc's ``-mfpu``; "" without one.
         kconfig: Zephyr's option.
         dcore, dfpu: attributes of CMSIS-Pack.
     """
@@ -64,7 +64,12 @@ class Core:
     @property
     def folder(self) -> str:
         """Where its library lies: where Arduino looks for a precompiled one."""
-        return f"{self.name}/{self.fpu}-hard"
+        return f"{self.name}/{self.fpu}-hard" if self.fpu else self.name
+
+    @property
+    def condition(self) -> str:
+        """Zephyr's options of a board with it."""
+        return f"{self.kconfig} && FPU && FP_HARDABI" if self.fpu else self.kconfig
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ AnyCore = Core | RiscvCore
 CORTEX_M: Mapping[str, AnyCore] = {
     core.name: core
     for core in (
+        Core("cortex-m0plus", "", "CPU_CORTEX_M0PLUS", "Cortex-M0+", "NO_FPU"),
         Core("cortex-m4", "fpv4-sp-d16", "CPU_CORTEX_M4", "Cortex-M4", "SP_FPU"),
         Core("cortex-m7", "fpv5-d16", "CPU_CORTEX_M7", "Cortex-M7", "DP_FPU"),
         Core("cortex-m33", "fpv5-sp-d16", "CPU_CORTEX_M33", "Cortex-M33", "SP_FPU"),
@@ -127,7 +133,7 @@ class Ecosystem:
     library: str
     cores: Mapping[str, AnyCore] = field(default_factory=lambda: CORTEX_M)
     folders: Callable[[AnyCore], Sequence[str]] = lambda core: (core.folder,)
-    which: str = "each with an FPU"
+    which: str = "from the M4 on with an FPU"
     example: str = "main.c.j2"
     language: str = "c"
     prefix: str = ""
@@ -148,10 +154,13 @@ class Ecosystem:
 
 
 def _core_name(device: DeviceRecord) -> str:
-    """LLVM's name of a Cortex-M, "" without floats in registers; the extensions of a RISC-V core."""
+    """LLVM's name of a Cortex-M, "" without floats in the registers of its FPU; the extensions of a RISC-V
+    core."""
     if device.arch == "riscv32":
         return "rv32i" + "".join(letter for letter in "mafdc" if f"+{letter}" in device.features)
-    return device.cpu if device.triple.endswith("eabihf") else ""
+    core = CORTEX_M.get(device.cpu)
+    soft = isinstance(core, Core) and not core.fpu
+    return device.cpu if soft or device.triple.endswith("eabihf") else ""
 
 
 @dataclass(frozen=True)
@@ -241,7 +250,8 @@ def _values(job: ExportJob, ecosystem: Ecosystem, title: str) -> dict[str, objec
         "macro": manifest.name.upper(),
         "option": f"EDGEPACK_{manifest.name.upper()}",
         "cores": cores,
-        "hard_float": all(isinstance(core, Core) for core in cores),
+        "hard_float": all(isinstance(core, Core) and core.fpu for core in cores),
+        "with_fpu": [core.name for core in cores if isinstance(core, Core) and core.fpu],
         "summary": package.summary
         or f"{manifest.name}, compiled ahead of time by edgepack {manifest.edgepack}",
         "homepage": package.homepage,

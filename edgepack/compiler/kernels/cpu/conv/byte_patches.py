@@ -24,6 +24,9 @@ from edgepack.compiler.kernels.cpu.micro.single_bytes import SingleBytes
 
 __all__ = ["BytePatches"]
 
+#: What a displacement of a load reaches (RISC-V's 12 bits).
+DISPLACEMENTS = 2048
+
 #: Bytes of an iteration of a loop that copies.
 COPIED = 8
 
@@ -41,6 +44,13 @@ class BytePatches(PatchesOfTaps):
     def bytes_of_element(self) -> int:
         """Of a number of 32 bits where weights are raised, for a load extends the sign of no byte there."""
         return 4 if self.micro.raised and 4 * self.elements.depth <= PATCH_BYTES else 1
+
+    @property
+    def in_place(self) -> bool:
+        """Whether pixels are read where they lie: those of pointwise convolutions, of whole steps, that
+        displacements reach from one pointer."""
+        whole = self.elements.pointwise and self.conv.depth == self.elements.depth
+        return whole and not self.micro.raised and self.tile.rows * self.elements.depth <= DISPLACEMENTS
 
     def _declare_patch(self) -> Any:
         dtype = "int32" if self.bytes_of_element == 4 else "int8"
@@ -68,9 +78,14 @@ class BytePatches(PatchesOfTaps):
         return sums
 
     def _add(self, sums: Any, tile: TileAt) -> None:
-        rows = self.tile.rows
+        rows, depth = self.tile.rows, self.conv.depth
+        if self.in_place:
+            x = self.operands.x
+            pixels = self.e.rebased(x, self.e.let(tile.pixel * depth), rows * depth)
 
         def left(row: int, k: Index) -> Any:
+            if self.in_place:
+                return self.e.vload(pixels, k + row * depth, 1)
             return self.e.vload(self.patch, k * rows + row, 1)
 
         right = Matrix(self.operands.weights, tile.columns.weights, tile.columns.width)

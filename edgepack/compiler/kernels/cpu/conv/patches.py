@@ -37,11 +37,14 @@ class Patches(ImplicitGemm):
 
     Attributes:
         patch_bytes: bytes of a patch up to which a tile has more rows than two.
-        in_place: the product reads the image itself, whose pixels are whole steps: there is no patch.
     """
 
     patch_bytes: ClassVar[int] = PATCH_BYTES
-    in_place = False
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the product reads the image itself, whose pixels are whole steps: there is no patch."""
+        return False
 
     @property
     @abstractmethod

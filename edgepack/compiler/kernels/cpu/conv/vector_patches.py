@@ -44,7 +44,7 @@ class VectorPatches(Patches):
         return RUN * self.conv.in_channels
 
     @property
-    def in_place(self) -> bool:  # type: ignore[override]
+    def in_place(self) -> bool:
         return self.elements.pointwise and self.elements.in_channels % RUN == 0
 
     @property

@@ -85,7 +85,7 @@ class SingleBytes(MicroKernel):
         if self.raised:
             return Tile(1, min(columns, 2))
         if rows == 1:
-            return Tile(1, min(columns, 2))
+            return Tile(1, min(columns, 8))
         return Tile(min(rows, 4), min(columns, 4))
 
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
