@@ -26,6 +26,7 @@ DEVICES = {
     "raspberrypi2": "int8",
     "raspberrypi5": "int8",
     "cortex-m4": "int8",
+    "cortex-m55": "int8",
     "linux-riscv64-v": "int8",
     "linux-x86_64-avxvnni": "uint8",
 }

@@ -197,6 +197,7 @@ QUADS = {
     "linux-armv6": None,
     "wasm32-wasi": None,
     "cortex-m7": ("int8", False),
+    "cortex-m55": ("int8", False),
     "esp32-c3": None,
 }
 
