@@ -27,6 +27,7 @@ DEVICES = {
     "raspberrypi5": "int8",
     "cortex-m4": "int8",
     "esp32-c3": "int8",
+    "cortex-m55": "int8",
     "linux-riscv64-v": "int8",
     "linux-x86_64-avxvnni": "uint8",
 }

@@ -158,7 +158,10 @@ def cases() -> dict[str, Case]:
     wide = CHANNELS.astype(np.int64)
     by = np.where(HALVES, 31, RANDOM.integers(31, 50, SHAPE[1]))
     for kind, rounded in ((MULTIPLY_ONCE, away), (MULTIPLY_UP, up)):
-        found[f"{kind} by one"] = Case(kind, whole, (wide[0].reshape(()), np.asarray(31)), once(rounded))
+        for column, number in ((0, 31), (0, 33), (-1, 38), (0, 38), (-1, 60)):
+            found[f"{kind} by {column}, {number}"] = Case(
+                kind, whole, (wide[column].reshape(()), np.asarray(number)), once(rounded)
+            )
         found[f"{kind} each"] = Case(kind, whole, (wide, by), once(rounded))
         found[f"{kind} of 38 bits"] = Case(kind, small, (wide << 7 | tail(7), by + 7), once(rounded))
     split = wide << 29 | tail(29), by + 29

@@ -57,8 +57,7 @@ def copy_window(
     image, top, left = first
     channels = c.in_channels
     whole = -(-c.rows * c.kernel[1] * channels // RUN) * RUN
-    number = e.splat(IntImm("int8", outside), RUN)
-    e.no_unroll_loop(whole // RUN, lambda i: e.vstore(to, at + i * RUN, number, RUN))
+    _fill(e, to, at, whole // RUN, outside)
     sides = zip((top, left), (c.height, c.width), (c.rows, c.kernel[1]), c.dilation, strict=True)
     (begin_row, rows), (begin_column, columns) = (_inside(e, *side) for side in sides)
 
@@ -76,6 +75,19 @@ def copy_window(
         e.no_unroll_loop(columns, tap)
 
     e.no_unroll_loop(rows, row)
+
+
+def _fill(e: Emitter, to: Any, at: Any, vectors: int, value: int) -> None:
+    """So many vectors of a number that LLVM does not know: of stores of one that it does it makes a call."""
+    number = e.let(IntImm("int8", value) + tirx.Cast("int8", tirx.min(e.params[-2], index(0))))
+
+    def several(first: Any, count: int) -> None:
+        for i in range(count):
+            e.vstore(to, at + (first + i) * RUN, e.splat(number, RUN), RUN)
+
+    if vectors >= STRAIGHT:
+        e.no_unroll_loop(vectors // STRAIGHT, lambda i: several(e.let(i * STRAIGHT), STRAIGHT))
+    several(vectors - vectors % STRAIGHT, vectors % STRAIGHT)
 
 
 def _inside(e: Emitter, first: Any, size: int, taps: int, step: int) -> tuple[Any, Any]:

@@ -16,9 +16,14 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
-from edgepack.compiler.kernels.cpu.emit.value import Value
+from edgepack.compiler.kernels.cpu.emit.value import Product, Value
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
-from edgepack.compiler.kernels.cpu.emit.vector_high_product import HIGH, high_product, rounded_high
+from edgepack.compiler.kernels.cpu.emit.vector_high_product import (
+    HIGH,
+    high_product,
+    rounded_away,
+    rounded_high,
+)
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_look_up import looked_up
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -169,6 +174,8 @@ class Arithmetic:
             return replace(made, product=_product(operation.name, values))
         if (operation.name, dtype) == ("shift_left", "int32") and values[1].number == 1:
             return replace(made, half=values[0])
+        if (operation.name, dtype) == ("shift_right", "int32") and values[1].number == 31:
+            return replace(made, sign_of=values[0])
         if dtype != "float32":
             return made
         if operation.name == "mul" and any(v.whole for v in values):
@@ -268,7 +275,7 @@ class Arithmetic:
             return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
         if x.nearest is not None and dtype in INTEGERS and (rounded := self._whole(x, dtype)) is not None:
             return rounded
-        if x.product is not None and dtype == "int32" and (bits := self._high(x)) is not None:
+        if x.product is not None and dtype == "int32" and (bits := self._high(x, x.product)) is not None:
             return Value(bits, x.lanes, dtype)
         if x.bounded is not None and dtype in INTEGERS and (x.least, x.most) == limits_of(dtype):
             narrow = saturated(self.e, x.bounded, x.lanes, dtype)
@@ -287,13 +294,14 @@ class Arithmetic:
             return replace(made, origin=x.origin)
         return replace(made, narrow=x) if (x.dtype, dtype) == ("int32", "int64") else made
 
-    def _high(self, x: Value) -> Expr | None:
+    def _high(self, x: Value, product: Product) -> Expr | None:
         """The lower 32 bits of a shifted product of two vectors of int32; None where LLVM does it as well."""
-        assert x.product is not None
-        a, b, added, shift = x.product
-        operands = self.expr(a, x.lanes), self.expr(b, x.lanes)
-        if a.half is not None and shift == HIGH + 1 and not added % 2:
-            half = self.expr(a.half, x.lanes)
+        added, shift = product.added, product.shift
+        operands = self.expr(product.a, x.lanes), self.expr(product.b, x.lanes)
+        if product.signed:
+            return rounded_away(self.e, *operands, added, shift, x.lanes)
+        if product.a.half is not None and shift == HIGH + 1 and not added % 2:
+            half = self.expr(product.a.half, x.lanes)
             if (made := rounded_high(self.e, half, operands[1], added // 2, x.lanes)) is not None:
                 return made
         return high_product(self.e, *operands, added, shift, x.lanes)
@@ -312,21 +320,24 @@ class Arithmetic:
         return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
 
 
-def _product(name: str, values: Sequence[Value]) -> tuple[Value, Value, int, int] | None:
+def _product(name: str, values: Sequence[Value]) -> Product | None:
     """What an int64 value is as a product, a sum with a constant, and a shift; None of another one."""
     a, b = values if len(values) == 2 else (values[0], values[0])
     if name == "mul":
         first, second = _narrow(a), _narrow(b)
-        return None if first is None or second is None else (first, second, 0, 0)
+        return None if first is None or second is None else Product(first, second)
     known = next((v for v in (a, b) if v.product is not None), None)
     other = b if known is a else a
-    if known is None or known.product is None or other.number is None:
+    if known is None or known.product is None:
         return None
-    first, second, added, shift = known.product
-    if name == "add" and not shift and not added:
-        return first, second, int(other.number), 0
-    if name == "shift_right" and known is a and not shift:
-        return first, second, added, int(other.number)
+    found = known.product
+    if other.number is None:
+        sign = name == "add" and other.narrow is not None and other.narrow.sign_of is found.a
+        return replace(found, signed=True) if sign and not found.shift and not found.signed else None
+    if name == "add" and not found.shift and not found.added:
+        return replace(found, added=int(other.number))
+    if name == "shift_right" and known is a and not found.shift:
+        return replace(found, shift=int(other.number))
     return None
 
 

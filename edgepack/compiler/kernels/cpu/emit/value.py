@@ -8,7 +8,7 @@ from typing import Any
 
 from edgepack.compiler.kernels.cpu.emit.affine import Affine
 
-__all__ = ["Pattern", "Value"]
+__all__ = ["Pattern", "Product", "Value"]
 
 Expr = Any
 
@@ -19,6 +19,22 @@ class Pattern:
 
     base: Affine
     offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """An int64 value: ``(a * b + added) >> shift``.
+
+    Attributes:
+        a, b: int32 values.
+        signed: whether 1 is subtracted before the shift where ``a`` is negative.
+    """
+
+    a: Value
+    b: Value
+    added: int = 0
+    shift: int = 0
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,8 +55,8 @@ class Value:
         quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
         narrow: the int32 value that this int64 one was.
         wide: the int32 value that this narrower one was, which its type holds.
-        product: of which two int32 values, what is added, and the shift to the right, this int64 value is:
-            ``(a * b + added) >> shift``.
+        product: what this int64 value is of which int32 ones.
+        sign_of: the int32 value of which this one is -1 where it is negative, else 0.
         half: the int32 value that this one is twice.
         origin: what an integer of 32 bits was computed of, read or written down as: two of the same origin
             are equal.
@@ -63,7 +79,8 @@ class Value:
     quotient: tuple[Any, float] | None = None
     narrow: Value | None = None
     wide: Value | None = None
-    product: tuple[Value, Value, int, int] | None = None
+    product: Product | None = None
+    sign_of: Value | None = None
     half: Value | None = None
     origin: Any = None
     addends: tuple[Value, Value] | None = None

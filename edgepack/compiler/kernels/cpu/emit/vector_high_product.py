@@ -14,9 +14,10 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.vector_rounded_shift import rounded_shift
 from edgepack.compiler.tvm_target import has_feature
 
-__all__ = ["HIGH", "high_product", "rounded_high"]
+__all__ = ["HIGH", "high_product", "rounded_away", "rounded_high"]
 
 Expr = Any
 
@@ -91,6 +92,25 @@ def _of_words(e: Emitter, a: Expr, b: Expr, added: int, shift: int) -> Expr | No
         high = tirx.shift_left(high, number(32 - shift))
     rounded = tirx.shift_right(tirx.shift_right(second, number(shift - 17)) + number(1), number(1))
     return e.let(high + rounded)
+
+
+def rounded_away(e: Emitter, a: Expr, b: Expr, added: int, shift: int, lanes: int) -> Expr | None:
+    """``int32((int64(a) * int64(b) + added - (a < 0)) >> shift)`` by Helium's VMULH, where ``added`` is half
+    of what the shift divides by, which is more than 2**32; None elsewhere.
+
+    The lower half of a product matters where it is 0 only: less 1 it takes 1 of the upper one.
+    """
+    if e.target is None or lanes != 4 or not 32 < shift < 64 or added != 1 << (shift - 1):
+        return None
+    if not has_feature(e.target, "mve"):
+        return None
+    a, zero = e.let(a), e.splat(tirx.IntImm("int32", 0), lanes)
+    high = e.let(
+        tirx.call_llvm_pure_intrin("int32x4", "llvm.arm.mve.vmulh.v4i32", a, b, tirx.IntImm("int32", 0))
+    )
+    sign = tirx.shift_right(a, e.splat(tirx.IntImm("int32", 31), lanes))
+    less = e.let(high + tirx.Select(tirx.EQ(a * b, zero), sign, zero))
+    return rounded_shift(e, less, e.splat(tirx.IntImm("int32", shift - 32), lanes), lanes)
 
 
 def _in_parts(e: Emitter, a: Expr, b: Expr, width: int, lanes: int, product: Any) -> Expr:

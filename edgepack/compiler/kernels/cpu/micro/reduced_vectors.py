@@ -32,8 +32,9 @@ RUN, WORDS = 16, 4
 #: Rows and columns of a tile: two pixels by one vector of sums, as they are stored.
 ROWS, COLUMNS = 2, 4
 
-#: Steps that follow each other without a loop, and steps of an iteration of one.
-STRAIGHT, UNROLL = 6, 3
+#: Steps that follow each other without a loop, of a single row and of two, and steps of an iteration of one:
+#: with more LLVM keeps more of the rows' units from one block of columns to the next, on the stack.
+STRAIGHT, UNROLL = (12, 6), 3
 
 
 def reduces_vectors(target: CpuTarget) -> bool:
@@ -107,7 +108,7 @@ class ReducedVectors(MicroKernel):
                         sums.set(row, column, added, 1)
 
         depth = steps.depth
-        if depth <= STRAIGHT:
+        if depth <= STRAIGHT[sums.rows - 1]:
             several(0, depth)
             return
         e.no_unroll_loop(depth // UNROLL, lambda i: several(e.let(i * UNROLL), UNROLL))
