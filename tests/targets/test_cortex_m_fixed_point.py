@@ -1,5 +1,5 @@
-"""Fixed-point operators of vectors in general registers and in Helium's: every bit of what they compute on the
-board of a Cortex-M55."""
+"""Fixed-point operators of vectors in general registers and in Helium's: every bit of what they compute on
+the board of a Cortex-M55."""
 
 from __future__ import annotations
 

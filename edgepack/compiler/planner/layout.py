@@ -206,7 +206,9 @@ class Layout:
         self._share(call, implementation)
 
     def _share(self, call: Call, implementation: Implementation) -> None:
-        """Notes what a result may lie over, should nothing read that afterwards."""
+        """Notes what a result may lie over, should nothing read that afterwards, where memory is short."""
+        if not self.cpu.target.freestanding:
+            return
         for overlap in implementation.overlaps:
             value = call.arguments[overlap.param]
             again = sum(other is value for other in call.arguments) > 1

@@ -200,7 +200,6 @@ QUADS = {
     "esp32-c3": ("int8", False),
     "linux-riscv64": None,
     "cortex-m55": ("int8", False),
-    "esp32-c3": None,
 }
 
 

@@ -20,12 +20,14 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx import IntImm
 
-from edgepack.compiler.kernels.contract import Array, Implementation, Packing
+from edgepack.compiler.kernels.contract import Array, Implementation, Overlap, Packing
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.over_input import PixelOrder
 from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
+from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.conv.window_copy import copy_window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.indices import index
@@ -130,12 +132,20 @@ class DepthwiseRuns(KernelBuilder):
             (self.e.stage(1),),
             tuple(self._packings),
             scratch=tuple(self.e.scratch_bytes),
+            overlaps=self._overlaps(),
             schedule=self.schedule,
             parameters=self.parameters(),
             flops=c.flops,
             multiply_adds=c.multiply_adds,
             weights=c.depth * c.out_channels,
         )
+
+    def _overlaps(self) -> tuple[Overlap, ...]:
+        """Pixel by pixel, whose channels are read and stored step by step."""
+        if self.conv.batch != 1 or self.fused.row_stride != self.conv.out_channels:
+            return ()
+        order = PixelOrder.of(Window.of(self.conv), 1, 1)
+        return (Overlap(self.fused.operand(0), order.most(1, again=True)),)
 
     # Pixels -----------------------------------------------------------------------------------------------
 

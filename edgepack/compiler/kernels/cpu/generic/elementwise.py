@@ -77,7 +77,7 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         "elementwise",
         tuple(stages),
         packed,
-        overlaps=_overlaps(blocks, params, outputs) if lanes == 1 and not half else (),
+        overlaps=_overlaps(blocks, params, outputs) if kernel.stores_once and not half else (),
         parameters=parameters,
         flops=flops,
     )
@@ -87,7 +87,7 @@ def _overlaps(
     blocks: Sequence[Block], params: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> tuple[Overlap, ...]:
     """The parameters in whose places the result may be computed: of each only the element is read that stands
-    where the result does. (Vectors would do so too, were it not that the last two of a row may overlap.)"""
+    where the result does."""
     if len(outputs) != 1:
         return ()
     (output,) = outputs

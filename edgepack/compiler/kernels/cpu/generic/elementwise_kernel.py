@@ -116,6 +116,12 @@ class ElementwiseKernel(KernelBuilder):
         self.outer, self.length = self.extents[:-1], self.extents[-1]
         self.interleaved_axes = self._interleaved_axes(accesses)
 
+    @property
+    def stores_once(self) -> bool:
+        """Whether it stores each element once, and reads what this needs before that: the last vector of a
+        row may overlap the one before, and tiles and interleaved rows go another way."""
+        return self.length % self.lanes == 0 and self.tile is None and not self.interleaved_axes
+
     def _choose_tile(self, accesses: Accesses) -> Tile | None:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
         if len(self.runs) < 2 or self.lanes == 1:
