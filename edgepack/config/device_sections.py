@@ -80,7 +80,7 @@ class CpuModel(Frozen):
     soft_float: bool = Field(
         default=True,
         description="Where the CPU has no FPU: models may multiply tensors of floats, each operation a call "
-        "of the compiler's library. Otherwise such models are refused.",
+        "of the compiler's library. Otherwise those are refused that take a million instructions for it.",
     )
     l1d: Size = Field(default=32 * 1024, description="Level 1 data cache of one core.")
     l2: Size = Field(default=256 * 1024, description="Level 2 cache that one core can fill.")

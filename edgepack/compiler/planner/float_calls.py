@@ -24,8 +24,9 @@ PRODUCTS = frozenset({"conv1d", "conv2d", "conv3d", "matmul", "attention", "recu
 #: Functions that round, and the operations that each is: a large number is added and subtracted.
 ROUNDING, ROUNDED = frozenset({"nearbyint", "round", "rint", "floor", "ceil", "trunc"}), 2
 
-#: Instructions of a run below which nobody waits for them: some milliseconds.
-UNNOTICED = 100_000
+#: Instructions of a run below which nobody waits for them, some milliseconds; and from which on products are
+#: refused where the device says so.
+UNNOTICED, REFUSED = 100_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,18 @@ def describe_float_calls(work: FloatWork, target: CpuTarget) -> str:
     """What operations on floats cost, in a sentence; "" where they are few.
 
     Raises:
-        ModelError: the model multiplies tensors of floats, and the device has these refused.
+        ModelError: the model multiplies tensors of floats, they are not few, and the device has these
+            refused.
     """
     count, each = work.count, target.float_call_instructions
-    if work.products and not target.soft_float:
+    if work.products and not target.soft_float and count * each >= REFUSED:
         raise ModelError(
             f"The model multiplies tensors of float32, and this CPU has no FPU: a run would make about "
             f"{_count(count)} calls of the compiler's library, of some {each} instructions each: "
             f"{_count(count * each)} in all.",
-            hint="Quantise it: `edgepack quantize MODEL --calibrate FOLDER`. To pack it all the same, take a "
-            "device file that extends this device and says `cpu: {soft_float: true}`.",
+            hint="Quantise it: an ONNX file by `edgepack quantize MODEL --calibrate FOLDER`, a .tflite file "
+            "by TFLite's converter, to int8. To pack it all the same, take a device file that extends this "
+            "device and says `cpu: {soft_float: true}`.",
         )
     if count * each < UNNOTICED:
         return ""

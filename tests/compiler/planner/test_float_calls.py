@@ -59,6 +59,8 @@ def test_products_of_floats_are_refused_where_the_device_says_so() -> None:
     said = str(caught.value)
     assert "has no FPU" in said and "4.1 million calls" in said and "328 million in all" in said
     assert "edgepack quantize" in said and "soft_float: true" in said
+    (text,) = planned(product(2), "cortex-m0plus").warnings  # a small one is told of alone
+    assert "655,000 in all" in text
 
 
 @pytest.mark.parametrize("device", DEVICES[1:])
