@@ -8,11 +8,12 @@ are whole vectors are read where they lie.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from edgepack.compiler.kernels.contract import Array, Packing, RuleError
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.conv.patches import Patches
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, Origin, TileAt
 from edgepack.compiler.kernels.cpu.conv.window_copy import copy_bytes, copy_window
@@ -65,7 +66,15 @@ class BytePatches(Patches):
 
         return (Packing(self.fused.operand(1), f"{self.layout}:{columns}:{self.micro.layout}", pack),)
 
+    def build(self) -> Implementation:
+        return replace(super().build(), weights=self.row_bytes * self.elements.out_channels)
+
     # The product ------------------------------------------------------------------------------------------
+
+    def _tasks(self) -> None:
+        """No loop: LLVM would count it in LR."""
+        first, last = self.e.task_range()
+        self.e.branch(first < last, lambda: self._task(first))
 
     def _each(self, count: int, body: Callable[[Any], None]) -> None:
         """LLVM counts loops in LR where it knows how often they run, which takes a register of a sum's."""

@@ -80,11 +80,6 @@ class Patches(ImplicitGemm):
     def _task_count(self) -> int:
         return 1
 
-    def _tasks(self) -> None:
-        """No loop: LLVM would count it in LR."""
-        first, last = self.e.task_range()
-        self.e.branch(first < last, lambda: self._task(first))
-
     def _task(self, task: Any) -> None:
         """All tiles, each for all columns."""
         del task
