@@ -29,7 +29,7 @@ class BytePatches(Patches):
     the epilogue has vectors of neighbouring channels."""
 
     micro: ReducedVectors
-    patch_bytes = 1 << 16
+    patch_bytes = 0
 
     @property
     def row_bytes(self) -> int:
