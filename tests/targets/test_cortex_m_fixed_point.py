@@ -1,5 +1,4 @@
-"""Fixed-point operators of vectors in general registers and in Helium's: every bit of what they compute on
-the board of a Cortex-M55."""
+"""Fixed-point operators by Helium's instructions: every bit of what they compute on a Cortex-M55's board."""
 
 from __future__ import annotations
 

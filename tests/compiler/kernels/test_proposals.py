@@ -37,7 +37,7 @@ BYTES = ProductTypes("uint8", "int8", "int32", "uint8")
 #: CPUs that multiply quads of bytes.
 VNNI = tuple(load_device(f"linux-x86_64-{name}").cpu_target() for name in ("vnni", "avxvnni"))
 AMX = load_device("linux-x86_64-amx").cpu_target()
-DEVICES = ("cortex-m4", "raspberrypi0", "raspberrypi4", "wasm32-wasi", "linux-riscv64-v")
+DEVICES = ("cortex-m4", "cortex-m55", "raspberrypi0", "raspberrypi4", "wasm32-wasi", "linux-riscv64-v")
 SIZES = (1, 2, 3, 5, 8, 14, 15, 28, 112)
 
 

@@ -8,11 +8,12 @@ are whole vectors are read where they lie.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from edgepack.compiler.kernels.contract import Array, Packing, RuleError
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.conv.patches import Patches
 from edgepack.compiler.kernels.cpu.conv.tile_product import Origin, TileAt
 from edgepack.compiler.kernels.cpu.conv.window_copy import copy_bytes, copy_window
@@ -28,7 +29,7 @@ class VectorPatches(Patches):
     the epilogue has vectors of neighbouring channels."""
 
     micro: ReducedVectors
-    patch_bytes = 1 << 16
+    patch_bytes = 0
 
     @property
     def steps(self) -> int:
@@ -69,6 +70,9 @@ class VectorPatches(Patches):
             return np.concatenate(blocks)
 
         return (Packing(self.fused.operand(1), f"{self.layout}:{columns}:{self.micro.layout}", pack),)
+
+    def build(self) -> Implementation:
+        return replace(super().build(), weights=self.row_bytes * self.elements.out_channels)
 
     def _tasks(self) -> None:
         """No loop: LLVM would count it in LR."""

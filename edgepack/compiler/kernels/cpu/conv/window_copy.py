@@ -16,11 +16,12 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
+from edgepack.compiler.kernels.cpu.micro.reduced_vectors import RUN
 
-__all__ = ["RUN", "copy_bytes", "copy_window"]
+__all__ = ["copy_bytes", "copy_window"]
 
-#: Bytes of a vector, and how many vectors are copied without a loop.
-RUN, STRAIGHT = 16, 4
+#: Vectors that are copied without a loop.
+STRAIGHT = 4
 
 
 def copy_bytes(e: Emitter, to: Any, at: Any, count: int, value: Callable[[Any, int], Any]) -> None:

@@ -21,6 +21,7 @@ from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, LeftOperand, Matrix, Steps, Tile
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.kernels.schedule import ScheduleError, by
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
 
@@ -32,9 +33,9 @@ RUN, WORDS = 16, 4
 #: Rows and columns of a tile: two pixels by one vector of sums, as they are stored.
 ROWS, COLUMNS = 2, 4
 
-#: Steps that follow each other without a loop, of a single row and of two, and steps of an iteration of one:
-#: with more LLVM keeps more of the rows' units from one block of columns to the next, on the stack.
-STRAIGHT, UNROLL = (12, 6), 3
+#: Units that rows have together up to which steps follow each other without a loop, and steps of an iteration
+#: of one: LLVM keeps units of rows from one block of columns to the next, on the stack where they are many.
+STRAIGHT, UNROLL = 12, 3
 
 
 def reduces_vectors(target: CpuTarget) -> bool:
@@ -81,6 +82,11 @@ class ReducedVectors(MicroKernel):
         """2 rows by 4 columns, whose sums take all registers that can have one."""
         return Tile(min(rows, ROWS), min(columns, COLUMNS))
 
+    def check_tile(self, tile: tuple[int, int], columns: int) -> None:
+        super().check_tile(tile, columns)
+        if tile[0] * tile[1] > ROWS * COLUMNS:
+            raise ScheduleError(f"a register tile of {by(tile)}, of {ROWS * COLUMNS} registers for sums")
+
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
         """``sums``, one number, + the products of two vectors of bytes."""
         assert lanes == 1
@@ -108,7 +114,7 @@ class ReducedVectors(MicroKernel):
                         sums.set(row, column, added, 1)
 
         depth = steps.depth
-        if depth <= STRAIGHT[sums.rows - 1]:
+        if depth * sums.rows <= STRAIGHT:
             several(0, depth)
             return
         e.no_unroll_loop(depth // UNROLL, lambda i: several(e.let(i * UNROLL), UNROLL))
