@@ -85,7 +85,8 @@ def build_plan(
     for text in slow:
         selector.warn(text)
     built = Layout(program, signature, selector, threads=threads).finish(name, slow)
-    return replace(built, plan=replace(built.plan, float_calls=floats.count))
+    counted = None if target.computes_floats else floats.count
+    return replace(built, plan=replace(built.plan, float_calls=counted))
 
 
 def _of_options(target: CpuTarget) -> Iterator[str]:
