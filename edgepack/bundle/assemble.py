@@ -173,7 +173,7 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")
-    integers = bare and not device.cpu_target().computes_floats and not plan.float_calls
+    integers = bare and plan.float_calls == 0
     return [_audited(recipe, kind, exported[kind], integers) for kind in device.artifacts], footprint
 
 

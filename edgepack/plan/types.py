@@ -235,7 +235,8 @@ class Plan:
             because some are transformed for speed (Winograd).
         slow_kernels: a line for each kernel that is far slower than the CPU could be, where such kernels take
             much of the time; they are among the warnings too.
-        float_calls: operations on floats of a run, each of which is a call, on a CPU without an FPU.
+        float_calls: operations on floats of a run, each of which is a call, on a CPU without an FPU; None
+            where that is not counted.
         gpu_api: by what the GPU is driven ("opencl"); "" for a plan without one, whose steps are all of
             :class:`Step`.
         gpu_arena: what a run needs of the GPU's memory beside the constants.
@@ -252,7 +253,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     params_growth: int = 0
     slow_kernels: tuple[str, ...] = ()
-    float_calls: int = 0
+    float_calls: int | None = None
     gpu_api: str = ""
     gpu_arena: Arena = Arena()
 

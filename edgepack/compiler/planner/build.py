@@ -86,7 +86,8 @@ def build_plan(
     for text in slow:
         selector.warn(text)
     built = Layout(program, signature, selector, threads=threads).finish(name, slow)
-    built = replace(built, plan=replace(built.plan, float_calls=floats.count))
+    counted = None if target.computes_floats else floats.count
+    built = replace(built, plan=replace(built.plan, float_calls=counted))
     return share_kernels(built) if target.freestanding and target.optimize == "size" else built
 
 
