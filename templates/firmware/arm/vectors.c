@@ -14,8 +14,8 @@ static void enable_fpu(void) {
 #endif
 }
 
-/* Configuration and Control Register, B3.2.8: an unaligned word or halfword is a fault, as on every ARMv6-M, also
- * where a larger core runs its code. */
+/* Configuration and Control Register, B3.2.8: an unaligned word or halfword is a fault, as on every ARMv6-M,
+ * also where a larger core runs its code. */
 static void trap_unaligned(void) {
 #if __ARM_ARCH == 6
     volatile uint32_t *ccr = (volatile uint32_t *)0xE000ED14u;
