@@ -27,21 +27,15 @@ static int8_t output[OUTPUT_BYTES] __attribute__((aligned(16)));
 #define JOIN_(a, b) a##b
 #define JOIN(a, b)  JOIN_(a, b)
 
-static unsigned char memory[JOIN(MACRO, _SESSION_BYTES)]
+static unsigned char memory[JOIN(MACRO, _ARENA_BYTES)]
     __attribute__((section(".bss.edgepack.session"), aligned(64)));
-static ep_model model;
-static ep_session *session;
 
 static int open_network(void) {
-    ep_options options = EP_OPTIONS_INIT;
-    options.memory = memory;
-    options.memory_bytes = sizeof memory;
-    ep_status status = JOIN(NETWORK, _open)(NULL, &model);
-    return status == EP_OK ? ep_session_create(&model, &options, &session) : status;
+    return 0;
 }
 
 static int run_network(void) {
-    return JOIN(NETWORK, _run)(session, input, output);
+    return JOIN(NETWORK, _run_direct)(memory, sizeof memory, input, output);
 }
 
 static uint32_t arena_bytes(void) {

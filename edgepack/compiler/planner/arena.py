@@ -142,15 +142,19 @@ def _place_over(
     return offsets, total
 
 
-def _orders(requests: Sequence[Request]) -> list[list[int]]:
-    keys: list[Callable[[Request], tuple[int, ...]]] = [
-        lambda r: (-r.nbytes, r.first_step),
-        lambda r: (r.first_step, -r.nbytes),
-        lambda r: (r.first_step - r.last_step, -r.nbytes),
-        lambda r: (-r.nbytes * (r.last_step - r.first_step + 1), r.first_step),
-        lambda r: (-r.last_step, -r.nbytes),
+def _orders(requests: Sequence[Request], sizes: Sequence[int], *, over: bool) -> list[list[int]]:
+    """Orders in which they are placed; ``over``: some may lie over others, and each below what it is made
+    of."""
+    keys: list[Callable[[Request, int], tuple[int, ...]]] = [
+        lambda r, size: (-size, r.first_step),
+        lambda r, size: (r.first_step, -size),
+        lambda r, size: (r.first_step - r.last_step, -size),
+        lambda r, size: (-size * (r.last_step - r.first_step + 1), r.first_step),
     ]
-    return [sorted(range(len(requests)), key=lambda i, key=key: (*key(requests[i]), i)) for key in keys]  # type: ignore[misc]
+    if over:
+        keys.append(lambda r, size: (-r.last_step, -size))
+    every = range(len(requests))
+    return [sorted(every, key=lambda i, key=key: (*key(requests[i], sizes[i]), i)) for key in keys]  # type: ignore[misc]
 
 
 def plan_arena(
@@ -178,7 +182,7 @@ def plan_arena(
             return _place_over(sizes, overlaps, pairs, alignment, order)
         return _place(sizes, overlaps, order)
 
-    for order in _orders(requests):
+    for order in _orders(requests, sizes, over=bool(pairs)):
         offsets, total = placed(order)
         if best is None or total < best[1]:
             best = offsets, total
