@@ -1,16 +1,18 @@
-/* Counts the instructions of one run: SysTick, on RISC-V minstret, under qemu's -icount, where an instruction takes
- * 1 ns. A loop of a million instructions before says how many ticks these are. Compiled by mcu_instructions.py, with the header of
- * the network, its sizes and the path of its input. SPDX-License-Identifier: Apache-2.0 */
+/* Counts the instructions of one run: SysTick, on RISC-V minstret, under qemu's -icount, where an instruction
+ * takes 1 ns. A loop of a million instructions before says how many ticks these are. Compiled by
+ * mcu_instructions.py, with the header of the network, its sizes and the path of its input.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include HEADER
 
 #include <stdint.h>
 
 #include "firmware.h"
+#include "mcu_print.h"
 
 enum { TOP = 0xFFFFFF, LOOPS = 500000 };
 
-__asm__(".pushsection .rodata.input,\"a\",%progbits\n.balign 64\n.global count_input\ncount_input:\n.incbin \"" INPUT
-        "\"\n.popsection\n");
+__asm__(".pushsection .rodata.input,\"a\",%progbits\n.balign 64\n.global count_input\ncount_input:\n.incbin "
+        "\"" INPUT "\"\n.popsection\n");
 extern const int8_t count_input[];
 
 static int8_t input[INPUT_BYTES];
@@ -18,7 +20,7 @@ static int8_t output[OUTPUT_BYTES];
 
 #if defined(NETWORK)
 #define JOIN_(a, b) a##b
-#define JOIN(a, b) JOIN_(a, b)
+#define JOIN(a, b)  JOIN_(a, b)
 
 static unsigned char memory[JOIN(MACRO, _ARENA_BYTES)]
     __attribute__((section(".bss.edgepack.session"), aligned(64)));
@@ -42,8 +44,7 @@ static uint32_t ticks(void) {
     return count;
 }
 
-static void start_ticks(void) {
-}
+static void start_ticks(void) {}
 
 static void run_a_million(void) {
     uint32_t left = LOOPS;
@@ -77,28 +78,6 @@ static uint32_t ticks_of_a_million(void) {
     return ticks() - before;
 }
 
-static void print_number(uint32_t value) {
-    char text[12];
-    char *at = text + sizeof text - 1;
-    *at = 0;
-    do {
-        *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value != 0);
-    firmware_print(at);
-    firmware_print("\n");
-}
-
-static void print_output(void) {
-    char text[3] = {0, 0, 0};
-    for (uint32_t i = 0; i < OUTPUT_BYTES; i++) {
-        text[0] = "0123456789abcdef"[(uint8_t)output[i] >> 4];
-        text[1] = "0123456789abcdef"[(uint8_t)output[i] & 15];
-        firmware_print(text);
-    }
-    firmware_print("\n");
-}
-
 int main(void) {
     for (uint32_t i = 0; i < INPUT_BYTES; i++) {
         input[i] = count_input[i];
@@ -113,6 +92,6 @@ int main(void) {
     uint32_t run = ticks() - before;
     print_number(million);
     print_number(run);
-    print_output();
+    print_bytes(output, OUTPUT_BYTES);
     return status;
 }

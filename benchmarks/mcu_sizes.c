@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "firmware.h"
+#include "mcu_print.h"
 #include "machine.h"
 
 enum { STACK_BYTE = 0xa5, MARGIN = 64 };
@@ -109,28 +110,6 @@ __attribute__((noinline)) static uint32_t used_stack(const unsigned char *top) {
     return (uint32_t)(top - (const unsigned char *)p);
 }
 
-static void print_number(uint32_t value) {
-    char text[12];
-    char *at = text + sizeof text - 1;
-    *at = 0;
-    do {
-        *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value != 0);
-    firmware_print(at);
-    firmware_print("\n");
-}
-
-static void print_output(void) {
-    char text[3] = {0, 0, 0};
-    for (uint32_t i = 0; i < OUTPUT_BYTES; i++) {
-        text[0] = "0123456789abcdef"[(uint8_t)output[i] >> 4];
-        text[1] = "0123456789abcdef"[(uint8_t)output[i] & 15];
-        firmware_print(text);
-    }
-    firmware_print("\n");
-}
-
 /* Before each run: the input may lie where a later result goes. */
 static void fill_input(void) {
     for (uint32_t i = 0; i < INPUT_BYTES; i++) {
@@ -162,6 +141,6 @@ int main(void) {
     print_number(run);
     print_number(stack);
     print_number(arena_bytes());
-    print_output();
+    print_bytes(output, OUTPUT_BYTES);
     return status;
 }

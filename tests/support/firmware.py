@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import onnx
+import pytest
 
 import edgepack
 from edgepack.runners import qemu_system
@@ -47,6 +49,13 @@ def libm() -> onnx.ModelProto:
     g.output("z")
     return g.model()
 
+
+GCC = "gcc-arm-none-eabi"
+needs_gcc = pytest.mark.skipif(
+    shutil.which("arm-none-eabi-gcc") is None,
+    reason="apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi (800 MB) to test this compiler",
+)
+COMPILERS = ["zig", pytest.param(GCC, marks=needs_gcc)]
 
 #: By name.
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {

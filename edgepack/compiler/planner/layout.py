@@ -212,6 +212,7 @@ class Layout:
         for overlap in implementation.overlaps:
             value = call.arguments[overlap.param]
             again = sum(other is value for other in call.arguments) > 1
+            assert overlap.most is None or [stage.tasks for stage in implementation.stages] == [1]
             if value.kind != "buffer" or again or len(call.results) != 1:
                 continue
             read, written = self._on("cpu", value), self._on("cpu", call.results[0])
