@@ -71,6 +71,9 @@ class PackOptions:
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's, and firmware's kernels that differ in numbers only share a
             function; "balanced" lets only small params grow.
+        ram_budget: bytes of RAM that a run on a microcontroller may take, or text with a unit (``"48 KiB"``);
+            default what the device has. Where whole tensors do not fit, layers are computed some rows at a
+            time (docs/use/microcontrollers.md).
         opt_level: how much is done for speed: 0 makes each operator a kernel of plain loops, 1 fuses
             operators, 2 chooses layouts, packed weights and kernels of register tiles as well, 3 does
             everything (docs/performance.md).
@@ -124,6 +127,7 @@ class PackOptions:
     max_nodes: int | None = None
     set_batch: int | None = None
     optimize: Optimize = "latency"
+    ram_budget: int | str | None = None
     opt_level: OptLevel = 3
     strict_math: bool = False
     strict_speed: bool = False
@@ -169,6 +173,7 @@ class CheckKeywords(TypedDict, total=False):
     max_nodes: int | None
     set_batch: int | None
     optimize: Optimize
+    ram_budget: int | str | None
     opt_level: OptLevel
     strict_math: bool
     weights: WeightsDtype | None

@@ -136,7 +136,9 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
     )
     for name, text in texts.items():
         _write(root / name, text)
-    for name, source in sources.runtime_files(recipe.gpu_apis, signed=bool(recipe.params_key)).items():
+    cascades = any(kernel.cascade for variant in variants for kernel in variant.plan.kernels)
+    signed = bool(recipe.params_key)
+    for name, source in sources.runtime_files(recipe.gpu_apis, signed=signed, cascades=cascades).items():
         _write(root / name, source.read_text(encoding="utf-8"))
     for kernels in (one.gpu_source for one in recipe.compiled):
         if kernels is not None:

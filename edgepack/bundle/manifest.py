@@ -128,6 +128,10 @@ class OptionsRecord(Record):
     """What the kernels were chosen by."""
 
     optimize: Literal["latency", "size", "balanced"] = "latency"
+    ram_budget: int | None = Field(
+        default=None,
+        description="RAM that firmware was to take at most, in bytes; left out if none was given",
+    )
     opt_level: Literal[0, 1, 2, 3] = Field(
         default=3, description="how much was done for speed; left out where it is 3, everything"
     )
@@ -149,6 +153,8 @@ class OptionsRecord(Record):
         data: dict[str, Any] = handler(self)
         if self.opt_level == 3:
             del data["opt_level"]
+        if self.ram_budget is None:
+            del data["ram_budget"]
         return data
 
 

@@ -191,5 +191,5 @@ def _tensor(spec: TensorSpec) -> Tensor:
 
 
 def _kernel(data: dict[str, Any]) -> dict[str, Any]:
-    del data["pointers"], data["c_function"]
+    del data["pointers"], data["c_function"], data["cascade"]
     return data

@@ -27,7 +27,7 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
     ),
     "Device": ("sdk",),
     "Speed": ("opt_level", "precision", "strict_math", "strict_speed"),
-    "Size": ("weights",),
+    "Size": ("weights", "ram_budget"),
     "Quantising": (
         *("quantize", "calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),
         *("accuracy", "min_accuracy", "max_drop", "reduce_range", "activation_tables"),

@@ -361,6 +361,12 @@ def kernel_options(function: _F) -> _F:
             "ones.",
         ),
         click.option(
+            "--ram-budget",
+            metavar="SIZE",
+            help="RAM that a microcontroller's model may take (48 KiB); layers are computed by rows for it. "
+            "[default: the device's]",
+        ),
+        click.option(
             "--opt-level",
             type=click.IntRange(0, 3),
             default=3,

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
-from edgepack.config.option_checks import check_opt_level, check_optimize
+from edgepack.config.option_checks import check_opt_level, check_optimize, with_ram_budget
 from edgepack.errors import ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.requested import check_job
@@ -30,6 +30,7 @@ def check_model(
 ) -> ModelCheck:
     """What would become of ``model``; arguments and errors as for :func:`edgepack.check`."""
     profile = device if isinstance(device, Device) else load_device(device)
+    profile = with_ram_budget(profile, options.ram_budget)
     require_gpu(profile.gpu, profile.name)
     asked = device.name if isinstance(device, Device) else str(device)
     cpu = replace(

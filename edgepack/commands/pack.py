@@ -26,7 +26,7 @@ from edgepack.commands.quantised_source import (
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
-from edgepack.config.option_checks import check_opt_level, check_optimize
+from edgepack.config.option_checks import check_opt_level, check_optimize, with_ram_budget
 from edgepack.errors import ConfigError, EdgepackWarning, ModelError
 from edgepack.formats.platform import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
@@ -73,6 +73,7 @@ def _pack(
 ) -> Path:
     check_model_file(model)
     profile = load_device(device) if isinstance(device, str | os.PathLike) else device
+    profile = with_ram_budget(profile, options.ram_budget)
     require_gpu(profile.gpu, profile.name)
     compiler = resolve(profile, options.toolchain, options.sdk)
     name = _name(model, options)
@@ -112,7 +113,7 @@ def _pack(
             toolchain=compiler,
             toolchain_version=version,
             params_mode=params_mode,
-            options=_options_record(options),
+            options=_options_record(options, profile),
             build=place.build,
             bundle=place.bundle,
             package=package,
@@ -197,9 +198,10 @@ def _params_key(options: PackOptions) -> bytes:
     return public_key(os.fspath(options.params_key)).raw
 
 
-def _options_record(options: PackOptions) -> OptionsRecord:
+def _options_record(options: PackOptions, device: Device) -> OptionsRecord:
     return OptionsRecord(
         optimize=options.optimize,
+        ram_budget=device.budget.ram if options.ram_budget is not None else None,
         opt_level=options.opt_level,
         strict_math=options.strict_math,
         weights=options.weights,

@@ -29,6 +29,7 @@ def options_of(manifest: Manifest) -> PackOptions:
         maxima=record.maxima or None,
         params=manifest.params.mode,
         optimize=options.optimize,
+        ram_budget=options.ram_budget,
         opt_level=options.opt_level,
         strict_math=options.strict_math,
         weights=options.weights,

@@ -193,6 +193,7 @@ class Device(Frozen):
             l1d_bytes=self.cpu.l1d,
             l2_bytes=self.cpu.l2,
             l3_bytes=self.cpu.l3,
+            ram_bytes=self.budget.ram if self.bare_metal else 0,
             threads=self.threads,
         )
 

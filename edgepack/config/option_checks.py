@@ -11,6 +11,8 @@ from math import isfinite
 from numbers import Number
 from typing import Any, get_args
 
+from edgepack.config.device import Device
+from edgepack.config.models import parse_size
 from edgepack.errors import ConfigError
 from edgepack.options import (
     CheckKeywords,
@@ -31,6 +33,7 @@ __all__ = [
     "check_run",
     "check_seconds",
     "check_whole",
+    "with_ram_budget",
 ]
 
 
@@ -77,6 +80,28 @@ def check_optimize(value: str) -> None:
     """Raise ConfigError unless there are kernels that are chosen for this."""
     if value not in get_args(Optimize):
         raise ConfigError(f"No kernels are made for {value!r}.", hint="Use latency, size or balanced.")
+
+
+def with_ram_budget(device: Device, given: int | str | None) -> Device:
+    """The device, whose budget has the RAM that is given; as it is where none is.
+
+    Raises:
+        ConfigError: for what is no size, and for a device that is no microcontroller.
+    """
+    if given is None:
+        return device
+    if not device.bare_metal:
+        raise ConfigError(
+            f"--ram-budget is for microcontrollers, and {device.name} has an operating system.",
+            hint="Leave it out; edgepack devices shows which devices are firmware (os: none).",
+        )
+    try:
+        size = parse_size(given)
+    except ValueError as error:
+        raise ConfigError(f"--ram-budget: {error}.", hint="For example 48 KiB.") from None
+    if size < 1:
+        raise ConfigError(f"--ram-budget of {size} bytes leaves no RAM.", hint="For example 48 KiB.")
+    return device.model_copy(update={"budget": device.budget.model_copy(update={"ram": size})})
 
 
 def check_opt_level(value: Any, *, strict_speed: bool = False) -> None:
@@ -234,6 +259,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "max_nodes": ("a whole number above 0", _is_size),
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
+    "ram_budget": ("a number of bytes above 0, or a text like 48 KiB", lambda v: _is_size(v) or _is_text(v)),
     "opt_level": ("a whole number from 0 to 3", _is_whole),
     "strict_math": ("True or False", _is_flag),
     "strict_speed": ("True or False", _is_flag),

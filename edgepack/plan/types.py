@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Literal, TypeAlias
 
+from edgepack.plan.cascade import Cascade
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -152,6 +153,8 @@ class Kernel:
         function: symbol of the function that computes it, where kernels that differ in numbers share one; the
             object file then has none for the others.
         numbers: those numbers, int32, to which that function has a pointer before ``lo`` and ``hi``.
+        cascade: kernels of the same plan that it calls, stripe by stripe; the object file then has no such
+            symbol, and steps call a function of the generated C. None elsewhere.
     """
 
     symbol: str
@@ -165,6 +168,7 @@ class Kernel:
     backend: str = "cpu"
     function: str = ""
     numbers: tuple[int, ...] = ()
+    cascade: Cascade | None = None
 
 
 @dataclass(frozen=True)
@@ -304,10 +308,14 @@ def _step(data: dict[str, Any]) -> AnyStep:
 
 def _kernel(data: dict[str, Any]) -> Kernel:
     function = data.get("c_function")
-    called = CFunction.from_json(function) if function is not None else None
-    return Kernel(
-        **{**data, "ops": tuple(data["ops"]), "c_function": called, "numbers": tuple(data["numbers"])}
-    )
+    cascade = data.get("cascade")
+    read = {
+        "ops": tuple(data["ops"]),
+        "numbers": tuple(data["numbers"]),
+        "c_function": CFunction.from_json(function) if function is not None else None,
+        "cascade": Cascade.from_json(cascade) if cascade is not None else None,
+    }
+    return Kernel(**{**data, **read})
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:

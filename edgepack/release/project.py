@@ -89,6 +89,9 @@ class Choices(Frozen):
     optimize: Optimize | None = Field(
         default=None, description="What kernels are chosen for. Default: latency."
     )
+    ram_budget: Size | None = Field(
+        default=None, description="RAM that a microcontroller's model may take. Default: what the device has."
+    )
     opt_level: OptLevel | None = Field(
         default=None, description="How much is done for speed, 0 to 3. Default: 3, everything."
     )

@@ -9,7 +9,8 @@ from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import C_TYPES
 from edgepack.plan.target import CPU_FEATURES
-from edgepack.plan.types import AnyStep, Argument, Kernel, ParamsMode, Plan, Step
+from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
+from edgepack.render.calls import cascade_values, kernel_call, table_name
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
 from edgepack.render.names import c_string
 from edgepack.render.params_file import params_data_offset, params_file_bytes
@@ -114,6 +115,7 @@ def render_model(
             "heterogeneous": execution.heterogeneous,
             "keep_denormals": execution.keep_denormals,
             **_gpu_sizes(variants),
+            "cascades": any(k.cascade for variant in variants for k in variant.plan.kernels),
             "direct": _direct(plan, execution) if execution.direct else None,
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }
@@ -141,8 +143,9 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "scratch_bytes": plan.arena.scratch_bytes,
         "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
+        "cascades": [cascade_values(plan, k, k.cascade) for k in plan.kernels if k.cascade is not None],
         "tables": [
-            {"name": _table(kernel), "rows": _rows(kernel.numbers)}
+            {"name": table_name(kernel), "rows": _rows(kernel.numbers)}
             for kernel in plan.kernels
             if kernel.numbers
         ],
@@ -164,11 +167,6 @@ def _direct(plan: Plan, execution: Execution) -> dict[str, object]:
         "calls": [_direct_call(plan, s) for s in plan.steps if isinstance(s, Step)],
         "data_offset": params_data_offset(plan, listed=execution.params_listed),
     }
-
-
-def _table(kernel: Kernel) -> str:
-    """Name of the array of a kernel's numbers."""
-    return f"{kernel.symbol}_numbers"
 
 
 def _gpu_sizes(variants: Sequence[Variant]) -> dict[str, int]:
@@ -193,7 +191,7 @@ def _kernels(plan: Plan) -> list[dict[str, str]]:
             "parameters": ", ".join(["void *"] * (k.pointers + bool(k.numbers)) + ["int32_t", "int32_t"]),
         }
         for k in plan.kernels
-        if k.c_function is None and k.backend == "cpu" and k.function in {"", k.symbol}
+        if k.c_function is None and k.cascade is None and k.backend == "cpu" and k.function in {"", k.symbol}
     ]
 
 
@@ -240,8 +238,7 @@ def _called(plan: Plan, step: Step, arguments: Sequence[str], tasks: tuple[str, 
         raise InternalError(f"A step of kernel {kernel.symbol} has {step.tasks} tasks.")
     function = kernel.c_function
     if function is None:
-        numbers = [f"(void *){_table(kernel)}"] if kernel.numbers else []
-        return f"{kernel.function or kernel.symbol}({', '.join([*arguments, *numbers, *tasks])})"
+        return kernel_call(kernel, arguments, tasks)
     given = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
     return f"{function.symbol}({', '.join([*arguments, *given])})"
 

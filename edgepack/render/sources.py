@@ -78,7 +78,9 @@ def params_define(params_file: Path) -> str:
     return f'"{text}"'
 
 
-def runtime_files(gpu_apis: Sequence[str] = (), *, signed: bool = False) -> dict[str, Path]:
+def runtime_files(
+    gpu_apis: Sequence[str] = (), *, signed: bool = False, cascades: bool = False
+) -> dict[str, Path]:
     """The C files that every bundle holds as they are, of runtime and loader: path in the bundle -> file to
     copy.
 
@@ -86,12 +88,14 @@ def runtime_files(gpu_apis: Sequence[str] = (), *, signed: bool = False) -> dict
         gpu_apis: of the GPUs that it has kernels for; the runtime's part for GPUs is left out if there are
             none.
         signed: whether the library takes params that a key signed; what verifies that is left out if not.
+        cascades: whether it has cascades of layers; what runs them is left out if not.
     """
     public = TEMPLATES / "runtime" / "edgepack" / "runtime.h"
     files = {"include/edgepack/runtime.h": public}
+    wanted = {"gpu": bool(gpu_apis), "signed": signed, "cascade": cascades}
     for folder in ("runtime", "loader"):
         for path in sorted((TEMPLATES / folder).rglob("*")):
-            if (path.parent.name == "gpu" and not gpu_apis) or (path.parent.name == "signed" and not signed):
+            if not wanted.get(path.parent.name, True):
                 continue
             if path.suffix in {".c", ".h"} and path != public:
                 files[f"src/{path.relative_to(TEMPLATES).as_posix()}"] = path

@@ -55,6 +55,8 @@ class FusedGroup:
             values are.
         callers_params: indices of its parameters that are inputs or outputs of the model: they lie in the
             caller's memory, which is aligned to an element and no more.
+        by_rows: whether the tasks of its kernels are to be the rows of its output, an image of (1, height,
+            width, channels), in order and equally many for each.
         rounded_to: element type to which both operands of its anchor may be rounded before they are
             multiplied; "" for none.
     """
@@ -71,6 +73,7 @@ class FusedGroup:
     origin: str = ""
     float16_params: frozenset[int] = frozenset()
     callers_params: frozenset[int] = frozenset()
+    by_rows: bool = False
     rounded_to: str = ""
 
     @property

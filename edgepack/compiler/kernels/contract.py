@@ -19,6 +19,7 @@ from tvm.tirx import PrimFunc
 
 from edgepack.compiler.kernels.errors import RuleError, is_the_machines
 from edgepack.compiler.kernels.schedule import Schedule
+from edgepack.plan.cascade import Cascade
 from edgepack.plan.custom import CFunction
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "OperandKind",
     "Overlap",
     "Packing",
+    "RowWindow",
     "RuleError",
     "Stage",
     "is_the_machines",
@@ -87,6 +89,21 @@ class Overlap:
 
 
 @dataclass(frozen=True)
+class RowWindow:
+    """Which rows of a parameter a row of the output is made of: row ``y`` of ``size`` rows from
+    ``y * stride - pad`` on, as far as the parameter has them.
+
+    Attributes:
+        param: which parameter of the fused function.
+    """
+
+    param: int
+    size: int = 1
+    stride: int = 1
+    pad: int = 0
+
+
+@dataclass(frozen=True)
 class Packing:
     """A constant parameter of the fused function in the layout that the kernel reads.
 
@@ -110,6 +127,8 @@ class Implementation:
         temps: bytes of each temp.
         scratch: bytes of each scratch buffer of one thread.
         overlaps: where its output may lie over what it reads; it has one stage and one output then.
+        rows: of a group by rows (:attr:`FusedGroup.by_rows`) the rows of each parameter that is no constant;
+            it has one stage then, no temps, and as many tasks for each row. Empty where tasks are no rows.
         schedule: what the rule decided; None of a rule that has no class of schedules.
         parameters: what reports say beside the schedule.
         flops: floating point operations of one execution, computed directly.
@@ -121,6 +140,7 @@ class Implementation:
         rate: how many of these multiply-adds take the time of one of float32.
         c_function: what is called instead of a kernel that is made: there is one stage, of one task, whose
             operands are its pointers; None elsewhere.
+        cascade: kernels that are called instead of one that is made, as above; None elsewhere.
         with_prefetch: makes an implementation that computes the same and also fetches a number of bytes at
             its operand "prefetch" into the caches, evenly over its work; None where the rule cannot.
     """
@@ -131,6 +151,7 @@ class Implementation:
     temps: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
+    rows: tuple[RowWindow, ...] = ()
     schedule: Schedule | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
@@ -140,6 +161,7 @@ class Implementation:
     weights: int = 0
     rate: float = 1.0
     c_function: CFunction | None = None
+    cascade: Cascade | None = None
     with_prefetch: Callable[[int], Implementation] | None = None
 
     @property

@@ -114,7 +114,11 @@ class _Choice:
         self.fused, self.target, self.constants, self.warn = fused, target, constants, warn
         self.given = given
         self.refused = ""
-        self.rules = [rule for rule in RULES if rule.level <= target.opt_level]
+        self.rules = [
+            rule
+            for rule in RULES
+            if rule.level <= target.opt_level and (rule.heeds_rows or not fused.by_rows)
+        ]
 
     def made(self, fast_only: bool) -> Implementation:
         fused = self.fused

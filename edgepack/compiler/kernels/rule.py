@@ -63,6 +63,7 @@ class Rule:
         dtypes: element types that it takes; on a fused group that reads or writes another it is not tried.
         apply: makes the kernels. RuleError if it does not serve the fused group.
         heeds_row_stride: whether its kernels write rows that lie ``FusedGroup.row_stride`` elements apart.
+        heeds_rows: whether tasks are rows where ``FusedGroup.by_rows`` says so; not tried there otherwise.
         warning: what the user is told of a fused group that this rule serves; "" for nothing.
         kind: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
             for one with an anchor; "fallback": what nothing else serves, slowly.
@@ -77,6 +78,7 @@ class Rule:
     dtypes: frozenset[str]
     apply: Apply
     heeds_row_stride: bool = False
+    heeds_rows: bool = False
     warning: str = ""
     kind: Literal["anchor", "blocks", "fallback"] = "anchor"
     schedule: type[Schedule] | None = None

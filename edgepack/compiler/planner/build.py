@@ -13,7 +13,8 @@ from edgepack.compiler.planner.float_calls import describe_float_calls, float_wo
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
-from edgepack.compiler.planner.program import read_program
+from edgepack.compiler.planner.program import Program, read_program
+from edgepack.compiler.planner.ram_budget import arena_limit, fit_ram
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.shared_kernels import share_kernels
 from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
@@ -85,7 +86,14 @@ def build_plan(
     slow = describe_slow_kernels(program.calls, signature.nodes, target) if target.opt_level >= ALL else ()
     for text in slow:
         selector.warn(text)
-    built = Layout(program, signature, selector, threads=threads).finish(name, slow)
+
+    def laid_out(program: Program) -> Built:
+        return Layout(program, signature, selector, threads=threads).finish(name, slow)
+
+    if target.ram_bytes and target.freestanding and target.opt_level >= ALL:
+        built = fit_ram(program, selector, arena_limit(target.ram_bytes, signature), laid_out)
+    else:
+        built = laid_out(program)
     counted = None if target.computes_floats else floats.count
     built = replace(built, plan=replace(built.plan, float_calls=counted))
     return share_kernels(built) if target.freestanding and target.optimize == "size" else built

@@ -303,6 +303,8 @@ class Layout:
         offsets = {kind: {b.name: b.offset for b in arena.buffers} for kind, arena in arenas.items()}
         steps = tuple(self._placed(index, step, offsets) for index, step in enumerate(self.steps))
         used = {step.kernel for step in steps if not isinstance(step, Copy)}
+        cascades = (self.cpu.kernels[s].cascade for s in list(used) if s in self.cpu.kernels)
+        used |= {layer.kernel for cascade in cascades if cascade for layer in cascade.layers}
         kernels = {**self.cpu.kernels, **(self.gpu.kernels if self.gpu else {})}
         plan = Plan(
             name=name,

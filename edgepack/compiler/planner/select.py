@@ -24,9 +24,9 @@ from edgepack.plan.types import Kernel
 __all__ = ["KernelSelector"]
 
 #: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the row
-#: stride, the parameters that are stored as float16, those in the caller's memory, the type to which products
-#: round their operands.
-_Key = tuple[int, str, frozenset[int], int | None, frozenset[int], frozenset[int], str]
+#: stride, the parameters that are stored as float16, those in the caller's memory, whether tasks are rows,
+#: the type to which products round their operands.
+_Key = tuple[int, str, frozenset[int], int | None, frozenset[int], frozenset[int], bool, str]
 
 #: Fused groups that one call computes, what was selected for them, and the symbols of its kernels.
 _Selected = tuple[tuple[FusedGroup, ...], Implementation, tuple[str, ...]]
@@ -120,7 +120,7 @@ class KernelSelector:
     def _key(self, fused: FusedGroup) -> _Key:
         hashed = tvm_ffi.structural_hash(fused.function)
         constants = self._constants[fused.name]
-        kinds = fused.float16_params, fused.callers_params, fused.rounded_to
+        kinds = fused.float16_params, fused.callers_params, fused.by_rows, fused.rounded_to
         return hashed, repr(fused.anchor), constants, fused.row_stride, *kinds
 
     def _try(self, fused: FusedGroup, key: _Key, fast_only: bool) -> _Tried:
@@ -216,7 +216,7 @@ class KernelSelector:
         # A transform stands before what it is for.
         runs = sum(s.function is stage.function for s in implementation.stages)
         last = stage.function is implementation.stages[-1].function
-        if implementation.c_function is None:
+        if implementation.c_function is None and implementation.cascade is None:
             self.functions[symbol] = stage.function
         self.kernels[symbol] = Kernel(
             symbol,
@@ -227,6 +227,7 @@ class KernelSelector:
             implementation.flops // runs if last else 0,
             bytes_moved // runs if last else 0,
             implementation.c_function,
+            cascade=implementation.cascade,
         )
         return symbol
 

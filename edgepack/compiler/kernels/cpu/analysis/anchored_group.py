@@ -10,7 +10,7 @@ from typing import Any
 from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
-from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.contract import RowWindow, RuleError
 from edgepack.compiler.kernels.cpu.analysis.as_2d import As2d
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -44,6 +44,7 @@ class AnchoredGroup:
         row_stride: elements from one row of the output to the next; more than the last dimension has where
             the output is part of a wider tensor.
         callers_params: those of ``params`` that lie in the caller's memory, see :class:`FusedGroup`.
+        by_rows: whether tasks are to be rows of the output, see :class:`FusedGroup`.
         as_2d: how the tensors of a convolution or pooling are images; None for other operators.
     """
 
@@ -54,6 +55,7 @@ class AnchoredGroup:
     products: tuple[ProductTypes, ...]
     row_stride: int
     callers_params: frozenset[int] = frozenset()
+    by_rows: bool = False
     as_2d: As2d | None = None
 
     @property
@@ -76,6 +78,17 @@ class AnchoredGroup:
         """From the output's first element to its last, both included."""
         *outer, row = self.output_shape
         return (prod(outer) - 1) * self.row_stride + row
+
+    def rows(self, size: int, stride: int, pad: int) -> tuple[RowWindow, ...]:
+        """Which rows of its parameters a row of its output is made of; empty where tasks are not to be rows.
+
+        Args:
+            size, stride, pad: of the anchor's window, down the image.
+        """
+        one = self.output_shape[0] == 1 and self.as_2d is not None and not self.as_2d.depth_window
+        if not self.by_rows or not one or self.row_stride != self.output_shape[-1]:
+            return ()
+        return (RowWindow(self.operand(0), size, stride, pad), *map(RowWindow, self.epilogue.dense))
 
     def operand_shape(self, operand: int) -> tuple[int, ...]:
         """Shape of the anchor's operand, in memory."""
@@ -159,6 +172,7 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         _products(fused, str(epilogue.anchor.dtype), str(result.dtype)),
         row_stride,
         fused.callers_params,
+        fused.by_rows,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         as_2d = As2d.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))

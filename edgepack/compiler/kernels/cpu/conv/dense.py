@@ -6,7 +6,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_columns
-from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, by_rows
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm
 from edgepack.compiler.kernels.cpu.conv.tile_gemm import implicit_product
@@ -30,6 +30,8 @@ def conv2d(
     vectors = half_width_vectors(target, conv.group_out, conv.dtype)
     micro = micro_kernel_for(found.products, conv.group_sizes, vectors, constant=constant)
     layout = f"conv2d:{conv.groups}"
+    if fused.by_rows:
+        given = by_rows(conv, given)
     if constant:
         return implicit_product("conv2d.igemm", layout, conv, found, micro, given).build()
     gemm = ImplicitGemm("conv2d.igemm", layout, conv, found, micro, given)
@@ -40,5 +42,11 @@ def conv2d(
 
 
 RULE = Rule(
-    "conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_row_stride=True, schedule=GemmSchedule
+    "conv2d.igemm",
+    order=400,
+    dtypes=PRODUCTS,
+    apply=conv2d,
+    heeds_row_stride=True,
+    heeds_rows=True,
+    schedule=GemmSchedule,
 )

@@ -84,5 +84,6 @@ RULE = Rule(
     dtypes=PRODUCTS,
     apply=depthwise_conv2d,
     heeds_row_stride=True,
+    heeds_rows=True,
     schedule=SlidingSchedule,
 )

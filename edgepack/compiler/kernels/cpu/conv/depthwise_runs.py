@@ -125,14 +125,15 @@ class DepthwiseRuns(KernelBuilder):
         return {"operands": "runs of bytes"}
 
     def build(self) -> Implementation:
-        self.e.tasks(lambda task: self._pixels())
-        c = self.conv
+        c, by_rows = self.conv, self.fused.by_rows
+        self.e.tasks(self._row if by_rows else lambda task: self._pixels())
         return Implementation(
             self.rule,
-            (self.e.stage(1),),
+            (self.e.stage(c.out_height if by_rows else 1),),
             tuple(self._packings),
             scratch=tuple(self.e.scratch_bytes),
             overlaps=self._overlaps(),
+            rows=self.fused.rows(*Window.of(c).down),
             schedule=self.schedule,
             parameters=self.parameters(),
             flops=c.flops,
@@ -142,7 +143,7 @@ class DepthwiseRuns(KernelBuilder):
 
     def _overlaps(self) -> tuple[Overlap, ...]:
         """Pixel by pixel, whose channels are read and stored step by step."""
-        if self.conv.batch != 1 or self.fused.row_stride != self.conv.out_channels:
+        if self.conv.batch != 1 or self.fused.by_rows or self.fused.row_stride != self.conv.out_channels:
             return ()
         order = PixelOrder.of(Window.of(self.conv), 1, 1)
         return (Overlap(self.fused.operand(0), order.most(1, again=True)),)
@@ -150,7 +151,16 @@ class DepthwiseRuns(KernelBuilder):
     # Pixels -----------------------------------------------------------------------------------------------
 
     def _pixels(self) -> None:
-        """All pixels, those whose windows lie inside of the image apart."""
+        """All pixels of all images."""
+        c = self.conv
+        self.e.loop(
+            0,
+            c.batch,
+            lambda image: self.e.loop(0, c.out_height, lambda row: self._row(row, image)),
+        )
+
+    def _row(self, row: Any, image: Any = 0) -> None:
+        """The pixels of a row, those whose windows lie inside of the image apart."""
         e, c = self.e, self.conv
         sizes = zip(
             (c.height, c.width), (c.pad_top, c.pad_left), c.strides, c.kernel, c.dilation, strict=True
@@ -162,7 +172,7 @@ class DepthwiseRuns(KernelBuilder):
         outputs = c.out_height, c.out_width
         whole = all(first <= 0 and last >= count for (first, last), count in zip(reach, outputs, strict=True))
 
-        def pixel(image: Any, row: Any, column: Any) -> None:
+        def pixel(column: Any) -> None:
             top = e.let(row * c.strides[0] - c.pad_top)
             left = e.let(column * c.strides[1] - c.pad_left)
             at = e.let(((image * c.out_height + row) * c.out_width + column) * self.fused.row_stride)
@@ -187,14 +197,7 @@ class DepthwiseRuns(KernelBuilder):
             condition = tirx.all(row >= above, row < below, column >= before, column < behind)
             e.branch(condition, inside, border)
 
-        def rows(image: Any) -> None:
-            e.loop(
-                0,
-                c.out_height,
-                lambda row: e.loop(0, c.out_width, lambda column: pixel(image, row, column)),
-            )
-
-        e.loop(0, c.batch, rows)
+        e.loop(0, c.out_width, pixel)
 
     def _each_step(self, body: Callable[[Any, Any], None]) -> None:
         """``body`` of the number of each step and of its first channel."""

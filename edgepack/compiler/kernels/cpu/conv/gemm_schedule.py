@@ -15,7 +15,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by
 
-__all__ = ["RESIDENT_WEIGHTS", "GemmSchedule", "divided", "propose"]
+__all__ = ["RESIDENT_WEIGHTS", "GemmSchedule", "by_rows", "divided", "propose"]
 
 #: Weights up to this size stay in the L2 cache while pixels stream past them; larger ones are read once.
 RESIDENT_WEIGHTS = 256 * 1024
@@ -205,6 +205,13 @@ class _Proposal:
         parts = self.thread_rows if self.passes == 1 else max(self.thread_rows, self.passes)
         if self.row_blocks % parts or self.row_blocks > max(self.tiles, parts):
             raise ScheduleError(f"{self.row_blocks} blocks of {self.tiles} tiles in {parts} parts")
+
+
+def by_rows(conv: Conv2d, given: GemmSchedule) -> GemmSchedule:
+    """What is given, with tasks that are rows of the output, each with all of the weights."""
+    rows = conv.out_height
+    one = replace(given, weight_stationary=False, passes=1, k_blocks=1)
+    return replace(one, thread_rows=rows, row_blocks=rows)
 
 
 def _open(given: bool | None, proposed: bool) -> bool:

@@ -23,6 +23,7 @@ from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, divid
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.rounded_input import rounded_input
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, TileAt, TileProduct
+from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, column_chunks
@@ -164,6 +165,7 @@ class ImplicitGemm(KernelBuilder):
             self.packings(),
             temps,
             scratch=tuple(self.e.scratch_bytes),
+            rows=() if before else self.fused.rows(*Window.of(self.elements).down),
             schedule=self.schedule,
             parameters=self.parameters(),
             flops=self.elements.flops,

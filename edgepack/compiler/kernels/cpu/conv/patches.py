@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.contract import Implementation, Overlap
+from edgepack.compiler.kernels.contract import Implementation, Overlap, RuleError
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
@@ -33,7 +33,8 @@ PATCH_BYTES = 2304
 
 
 class Patches(ImplicitGemm):
-    """Builds the kernel of one convolution without groups. A task is some tiles, for all output channels.
+    """Builds the kernel of one convolution without groups. One task is all tiles, for all output channels, or
+    each those of a row of the output.
 
     Attributes:
         patch_bytes: bytes of a patch up to which a tile has more rows than two.
@@ -65,8 +66,10 @@ class Patches(ImplicitGemm):
         """Tiles of as many rows as a small patch has, all in one task, and with one height: the last one
         begins so that it ends with the last pixel."""
         c = self.conv
+        if self.by_rows and (self.elements.batch != 1 or self.elements.depth_window):
+            raise RuleError("rows of several images")
         row = self.bytes_of_element * c.in_channels * self.micro.group
-        tile = self.micro.tile(min(c.pixels, max(2, self.patch_bytes // row)), c.out_channels)
+        tile = self.micro.tile(min(self.pixels, max(2, self.patch_bytes // row)), c.out_channels)
         asked = given.register_tile or (tile.rows, tile.columns)
         one = replace(given, register_tile=asked, weight_stationary=False, thread_rows=1, passes=1)
         return super()._divided(replace(one, row_blocks=1, k_blocks=1))
@@ -94,19 +97,31 @@ class Patches(ImplicitGemm):
     # Tasks ------------------------------------------------------------------------------------------------
 
     @property
+    def by_rows(self) -> bool:
+        """Whether a task is a row of the output."""
+        return self.fused.by_rows
+
+    @property
+    def pixels(self) -> int:
+        """Of the output that a task computes."""
+        return self.elements.out_width if self.by_rows else self.elements.pixels
+
+    @property
     def _task_count(self) -> int:
-        """One: CPUs of this kind have one core, and the last two tiles may overlap."""
-        return 1
+        """One where not rows are asked for: CPUs of this kind have one core, and the last two tiles may
+        overlap."""
+        return self.elements.pixels // self.pixels
 
     def _task(self, task: Any) -> None:
         """All tiles, each for all columns."""
-        del task
-        e, rows, pixels = self.e, self.tile.rows, self.conv.pixels
+        e, rows, pixels = self.e, self.tile.rows, self.pixels
         width, channels = self.tile.columns, self.conv.out_channels
+        begin = e.let(task * pixels) if self.by_rows else None
 
         def tile(i: Any) -> None:
             first = i * rows
-            first = e.let(tirx.min(first, index(pixels - rows)) if pixels % rows else first)
+            first = tirx.min(first, index(pixels - rows)) if pixels % rows else first
+            first = e.let(first if begin is None else first + begin)
             if not self.in_place:
                 self._write_patch(first)
             self._each(channels // width, lambda block: self._channels(first, block * width, width))
@@ -127,13 +142,14 @@ class Patches(ImplicitGemm):
         self._tile(TileAt(first, self.tile.rows, columns, 0, 0, 0), pixels)
 
     def build(self) -> Implementation:
-        return replace(super().build(), overlaps=self._overlaps())
+        down = Window.of(self.elements).down
+        return replace(super().build(), overlaps=self._overlaps(), rows=self.fused.rows(*down))
 
     def _overlaps(self) -> tuple[Overlap, ...]:
         """A tile's patch is written before any of its results is stored; without one pixels are read again
         for each block of channels."""
         c, fused = self.elements, self.fused
-        if c.batch != 1 or fused.row_stride != c.out_channels or c.depth_window:
+        if c.batch != 1 or self.by_rows or fused.row_stride != c.out_channels or c.depth_window:
             return ()
         order = PixelOrder.of(Window.of(c), DTYPE_BYTES[c.types.left], DTYPE_BYTES[self.micro.types.result])
         return (Overlap(fused.operand(0), order.most(self.tile.rows, again=self.in_place)),)

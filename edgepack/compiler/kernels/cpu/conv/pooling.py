@@ -101,5 +101,6 @@ RULE = Rule(
     dtypes=frozenset(LEAST),
     apply=pool2d,
     heeds_row_stride=True,
+    heeds_rows=True,
     schedule=SlidingSchedule,
 )

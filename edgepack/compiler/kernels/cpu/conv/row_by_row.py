@@ -46,7 +46,7 @@ class RowByRow(SlidingWindow):
 
     def _overlaps(self) -> tuple[Overlap, ...]:
         g, fused = self.window, self.fused
-        if self.counts != (1, 1, 1) or fused.row_stride != g.out_channels or g.depth_window:
+        if self.counts != (1, 1, 1) or fused.by_rows or fused.row_stride != g.out_channels or g.depth_window:
             return ()
         order = PixelOrder.of(g, DTYPE_BYTES[fused.types.left], DTYPE_BYTES[fused.types.result])
         pixels = g.out_width if self.columns > 1 else 1

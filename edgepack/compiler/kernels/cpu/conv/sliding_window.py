@@ -94,7 +94,13 @@ class SlidingWindow(WindowWalk):
         if max(window.size if self.weighted else window.size[1:]) > self.widest:
             raise RuleError(f"a window of {window.size}")
         schedule = propose_sliding(
-            window, target, self.lane_type(fused), given, weighted=self.weighted, vectors=self.vectors
+            window,
+            target,
+            self.lane_type(fused),
+            given,
+            weighted=self.weighted,
+            vectors=self.vectors,
+            by_rows=fused.by_rows,
         )
         super().__init__(rule, window, fused, target, schedule, emitter)
         self.unrolled = bool(schedule.unrolled)
@@ -126,6 +132,7 @@ class SlidingWindow(WindowWalk):
             self.rule,
             (stage,),
             self.packings(),
+            rows=self.fused.rows(*g.down),
             schedule=self.schedule,
             parameters=self.parameters(),
             flops=2 * flops if self.weighted else flops,

@@ -75,7 +75,10 @@ class VectorPatches(Patches):
         return replace(super().build(), weights=self.row_bytes * self.elements.out_channels)
 
     def _tasks(self) -> None:
-        """No loop: LLVM would count it in LR."""
+        """No loop over one task: LLVM would count it in LR."""
+        if self.by_rows:
+            super()._tasks()
+            return
         first, last = self.e.task_range()
         self.e.branch(first < last, lambda: self._task(first))
 

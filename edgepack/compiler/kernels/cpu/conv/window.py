@@ -75,6 +75,11 @@ class Window:
         )
         return images * self.height * self.width * self.channels
 
+    @property
+    def down(self) -> tuple[int, int, int]:
+        """Rows that a window reaches over, how far the next one is below, and rows above the image."""
+        return (self.size[0] - 1) * self.dilation[0] + 1, self.strides[0], self.pads[0]
+
     def reach(self, columns: int) -> int:
         """Columns of the input that the windows of so many neighbouring pixels reach over."""
         return (columns - 1) * self.strides[1] + (self.size[1] - 1) * self.dilation[1] + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from edgepack.compiler.kernels.cpu.conv.window import Window
@@ -85,6 +85,7 @@ def propose_sliding(
     *,
     weighted: bool,
     vectors: int = 1,
+    by_rows: bool = False,
 ) -> SlidingSchedule:
     """What is decided about a window, but for what is given.
 
@@ -92,6 +93,7 @@ def propose_sliding(
         dtype: a vector of it has as many lanes as a step has channels.
         weighted: whether there are weights.
         vectors: of sums of a pixel. Where they are two, so are those of each pair of the input's pixels.
+        by_rows: whether a task is a row of the output.
 
     Raises:
         ScheduleError: if what is given does not fit.
@@ -111,6 +113,8 @@ def propose_sliding(
     steps = -(-window.channels // lanes)
     by_channels = _by_channels(window, target, steps)
     row = window.taps // window.size[1] * window.reach(columns) * lanes * DTYPE_BYTES[dtype]
+    if by_rows:
+        given = replace(given, block=steps, row_parts=window.out_height)
     block = given.block or _block(window, target, row, lanes, by_channels=by_channels)
     parts = given.row_parts or (1 if by_channels else _row_parts(window, target))
     if lanes > window.channels:  # the last vector ends with the last channel, and overlaps the one before

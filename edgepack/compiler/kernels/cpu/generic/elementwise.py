@@ -16,7 +16,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, Overlap, Packing, RuleError, Stage
+from edgepack.compiler.kernels.contract import Implementation, Overlap, Packing, RowWindow, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_own_position
 from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
@@ -56,10 +56,12 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     lanes = _lanes([str(b.dtype) for b in (*buffers, *by_target)], target)
     stages: list[Stage] = []
     tiled = False
+    image_rows = _image_rows(outputs) if fused.by_rows else 0
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
         kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half, lanes=lanes)
+        kernel.image_rows = image_rows
         if kernel.interleaved_axes:
             kernel = InterleavedKernel(kernel)
         built = kernel.build()
@@ -73,21 +75,31 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     parameters = {**kernel.parameters(), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype in FLOATS)
     packed = tuple(Packing(i, "float16", lambda table: table.astype(np.float16)) for i in half)
+    alike = _read_at_position(blocks, params, outputs) if kernel.stores_once and not half else ()
     return Implementation(
         "elementwise",
         tuple(stages),
         packed,
-        overlaps=_overlaps(blocks, params, outputs) if kernel.stores_once and not half else (),
+        overlaps=tuple(Overlap(i) for i in alike if params[i].dtype == outputs[0].dtype),
+        rows=tuple(map(RowWindow, alike)) if image_rows else (),
         parameters=parameters,
         flops=flops,
     )
 
 
-def _overlaps(
+def _image_rows(outputs: Sequence[Buffer]) -> int:
+    """The height of the only output, an image. RuleError if it is none."""
+    shape = [int(d) for d in outputs[0].shape]
+    if len(outputs) != 1 or len(shape) != 4 or shape[0] != 1:
+        raise RuleError("rows of what is no image")
+    return shape[1]
+
+
+def _read_at_position(
     blocks: Sequence[Block], params: Sequence[Buffer], outputs: Sequence[Buffer]
-) -> tuple[Overlap, ...]:
-    """The parameters in whose places the result may be computed: of each only the element is read that stands
-    where the result does."""
+) -> tuple[int, ...]:
+    """The parameters of the shape of the only output of which only the element is read that stands where the
+    result does. In the place of one of its type the result may be computed."""
     if len(outputs) != 1:
         return ()
     (output,) = outputs
@@ -104,9 +116,7 @@ def _overlaps(
     if any(block.target in elsewhere or not _is_alike(block.target, output) for block in blocks):
         return ()
     return tuple(
-        Overlap(i)
-        for i, param in enumerate(params)
-        if param in read - elsewhere and _is_alike(param, output) and param.dtype == output.dtype
+        i for i, param in enumerate(params) if param in read - elsewhere and _is_alike(param, output)
     )
 
 
@@ -141,4 +151,4 @@ def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implem
     return None
 
 
-RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise, kind="blocks")
+RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise, kind="blocks", heeds_rows=True)

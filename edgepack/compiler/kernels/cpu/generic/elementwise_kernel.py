@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
-from edgepack.compiler.kernels.contract import Implementation
+from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
     Accesses,
     Axes,
@@ -69,6 +69,7 @@ class ElementwiseKernel(KernelBuilder):
 
     Attributes:
         made_of: the arguments but ``lanes``.
+        image_rows: rows of the output, an image, that are to be tasks; 0 where tasks are of any size.
         gathered: whether vectors that were emitted are loaded lane by lane.
         shuffled: whether some are made of several that were loaded.
     """
@@ -87,6 +88,7 @@ class ElementwiseKernel(KernelBuilder):
         super().__init__("elementwise", target, dtype=str(block.target.dtype), lanes=lanes)
         self.made_of = (blocks, params, number, block, target, half)
         self.gathered = self.shuffled = False
+        self.image_rows = 0
         self.blocks, self.block = blocks, block
         variables = IndexVariables()
         self.axes = Axes.declare(variables, "a", block.extents)
@@ -182,6 +184,8 @@ class ElementwiseKernel(KernelBuilder):
         """Emits tasks of whole rows, or of pieces of long rows; returns how many tasks there are."""
         e = self.e
         length, rows = self.length, prod(self.outer)
+        if self.image_rows:
+            return self._emit_image_rows()
         elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
         if length >= 2 * elements and not self.splittable and not self.tables:
             pieces = length // elements
@@ -205,6 +209,25 @@ class ElementwiseKernel(KernelBuilder):
 
         e.tasks(task)
         return -(-rows // per_task)
+
+    def _emit_image_rows(self) -> int:
+        """Emits a task for each row of an image."""
+        e, count = self.e, self.image_rows
+        rows = prod(self.outer)
+        if rows % count == 0:
+            each = rows // count
+
+            def several(t: Expr) -> None:
+                begin = e.let(t * each)
+                e.loop(begin, e.let(begin + each), self._row)
+
+            e.tasks(several)
+        elif rows == 1 and not self.splittable and not self.tables:
+            each = self.length // count
+            e.tasks(lambda t: self._piece(0, t * each, each))
+        else:
+            raise RuleError("rows that are cut otherwise")
+        return count
 
     def _piece(self, row: Index, begin: Index, length: int) -> None:
         """``length`` elements of a long row from ``begin`` on."""
