@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgepack.compiler.planner.program import Call, Program
 
-__all__ = ["fuse_pairs"]
+__all__ = ["fuse_pairs", "take_pairs_apart"]
 
 
 def fuse_pairs(program: Program, select: Callable[[Call], bool]) -> None:
@@ -20,7 +21,7 @@ def fuse_pairs(program: Program, select: Callable[[Call], bool]) -> None:
     producers = program.producers()
     for call in list(program.calls):
         before = producers.get(id(call.arguments[0])) if call.arguments else None
-        if before is None or uses[id(call.arguments[0])] != 1:
+        if before is None or uses[id(call.arguments[0])] != 1 or _is_several(before) or _is_several(call):
             continue
         both = Call(
             call.fused,
@@ -28,7 +29,36 @@ def fuse_pairs(program: Program, select: Callable[[Call], bool]) -> None:
             call.results,
             nodes=tuple(sorted({*before.nodes, *call.nodes})),
             first=before.fused,
+            between=call.arguments[0],
         )
         if select(both):
             program.calls[program.calls.index(call)] = both
             program.calls.remove(before)
+
+
+def take_pairs_apart(program: Program, select: Callable[[Call], None]) -> Program:
+    """The program with two calls for each that is a pair.
+
+    Args:
+        select: selects a call's kernels.
+    """
+    calls = []
+    for call in program.calls:
+        if call.first is None:
+            calls.append(call)
+            continue
+        assert call.between is not None
+        count = len(call.first.function.params) - call.first.outputs
+        parts = [
+            Call(call.first, call.arguments[:count], [call.between], nodes=call.nodes),
+            Call(call.fused, [call.between, *call.arguments[count:]], call.results, nodes=call.nodes),
+        ]
+        for part in parts:
+            select(part)
+        calls += parts
+    return replace(program, calls=calls)
+
+
+def _is_several(call: Call) -> bool:
+    """Whether a call is a pair or a cascade."""
+    return call.first is not None or (call.implementation is not None and bool(call.implementation.cascade))

@@ -47,6 +47,7 @@ class Call:
     Attributes:
         first: a fused group that the same kernel computes before, whose result is the first argument of
             ``fused``; ``arguments`` are then its own, followed by those of ``fused`` from the second on.
+        between: then, that result.
         prefetch: what its kernels fetch into the caches for a later call.
         gpu: the GPU's kernels that compute it; ``symbols`` are then theirs, and there is no
             ``implementation``.
@@ -61,6 +62,7 @@ class Call:
     first: FusedGroup | None = None
     prefetch: Prefetch | None = None
     gpu: GpuImplementation | None = None
+    between: Value | None = None
 
     @property
     def fused_groups(self) -> tuple[FusedGroup, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from edgepack.compiler.planner.arena import aligned
 from edgepack.compiler.planner.cascade import RowCall, by_rows, cascade_of, merged, reads_image, window_bytes
+from edgepack.compiler.planner.fuse_pairs import fuse_pairs, take_pairs_apart
 from edgepack.compiler.planner.layout import Built
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.planner.select import KernelSelector
@@ -82,9 +83,12 @@ class _Fitting:
         self._row_calls: dict[int, RowCall | None] = {}
 
     def fitted(self) -> Built:
-        built = self.laid_out(self.program)
-        before = built.plan.arena.nbytes
-        program = self.program
+        whole = self.laid_out(self.program)
+        before = whole.plan.arena.nbytes
+        if before <= self.limit:
+            return whole
+        program = take_pairs_apart(self.program, self.selector.select)
+        built = self.laid_out(program)
         made: list[_Candidate] = []
         while built.plan.arena.nbytes > self.limit and len(made) < MOST_CASCADES:
             found = self._better(program, built)
@@ -92,10 +96,17 @@ class _Fitting:
                 break
             candidate, program, built = found
             made.append(candidate)
-        if made:
-            self._tell(made, before, built.plan)
-            built = self.laid_out(program)  # with what was told
-        return built
+        if not made:
+            return whole
+        program = self._with_pairs(program, max(self.limit, built.plan.arena.nbytes))
+        self._tell(made, before, built.plan)
+        return self.laid_out(program)
+
+    def _with_pairs(self, program: Program, limit: int) -> Program:
+        """The program with pairs of calls, where these fit too."""
+        paired = replace(program, calls=list(program.calls))
+        fuse_pairs(paired, self.selector.try_select)
+        return paired if self.laid_out(paired).plan.arena.nbytes <= limit else program
 
     def _better(self, program: Program, built: Built) -> tuple[_Candidate, Program, Built] | None:
         """The program with one more cascade: the cheapest that fits, else the smallest; None where none is

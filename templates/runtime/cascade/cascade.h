@@ -39,8 +39,13 @@ static inline void ep_move_down(unsigned char *to, size_t distance, size_t nbyte
     size_t i = 0;
 #if defined(__GNUC__)
     if ((((uintptr_t)to | distance) & 3) == 0) {
-        for (; i + 4 <= nbytes; i += 4) {
-            *(ep_any_word *)(void *)(to + i) = *(const ep_any_word *)(const void *)(to + i + distance);
+        for (; i + 16 <= nbytes; i += 16) {
+            ep_any_word *words = (ep_any_word *)(void *)(to + i);
+            const ep_any_word *from = (const ep_any_word *)(const void *)(to + i + distance);
+            words[0] = from[0];
+            words[1] = from[1];
+            words[2] = from[2];
+            words[3] = from[3];
         }
     }
 #endif

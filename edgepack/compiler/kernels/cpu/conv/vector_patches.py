@@ -75,11 +75,11 @@ class VectorPatches(Patches):
         return replace(super().build(), weights=self.row_bytes * self.elements.out_channels)
 
     def _tasks(self) -> None:
-        """No loop over one task: LLVM would count it in LR."""
-        if self.by_rows:
-            super()._tasks()
-            return
+        """No loop over one task, and none over rows that LLVM would count in LR."""
         first, last = self.e.task_range()
+        if self.by_rows:
+            self.e.no_unroll_loop(last - first, lambda i: self._task(first + i))
+            return
         self.e.branch(first < last, lambda: self._task(first))
 
     # The product ------------------------------------------------------------------------------------------
