@@ -28,8 +28,9 @@ from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
 from edgepack.pipeline.cache import Cache, objects_key
+from edgepack.plan.cascade import Cascade
 from edgepack.plan.target import CpuTarget
-from edgepack.plan.types import ALIGNMENT, Argument, Plan, Step
+from edgepack.plan.types import ALIGNMENT, Argument, Kernel, Plan, Step
 from edgepack.system.files import sha256_file
 from edgepack.toolchains import resolve
 
@@ -155,15 +156,41 @@ class Executor:
     ) -> None:
         """One step, its tasks in ranges at random."""
         kernel = plan.kernel(step.kernel)
-        function = getattr(self.library, kernel.function or kernel.symbol)
-        numbers = (ctypes.c_int32 * len(kernel.numbers))(*kernel.numbers)
         for lo, hi in _ranges(step.tasks, rng):
             thread = int(rng.integers(plan.arena.threads))
             scratch = step.scratch_offset + thread * step.scratch_bytes
             of_run["arena"][0].bytes[scratch : scratch + step.scratch_bytes] = poison
-            pointers: list[Any] = [ctypes.c_void_p(address(a, of_run, scratch)) for a in step.arguments]
-            pointers += [numbers] if kernel.numbers else []
-            assert function(*pointers, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, step.kernel
+            pointers = [address(a, of_run, scratch) for a in step.arguments]
+            if kernel.cascade is None:
+                self._tasks(kernel, pointers, lo, hi)
+            elif lo < hi:
+                self._cascade(plan, kernel.cascade, pointers)
+
+    def _tasks(self, kernel: Kernel, pointers: Sequence[int], lo: int, hi: int) -> None:
+        """Tasks [lo, hi) of a kernel."""
+        function = getattr(self.library, kernel.function or kernel.symbol)
+        given: list[Any] = [ctypes.c_void_p(pointer) for pointer in pointers]
+        given += [(ctypes.c_int32 * len(kernel.numbers))(*kernel.numbers)] if kernel.numbers else []
+        assert function(*given, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, kernel.symbol
+
+    def _cascade(self, plan: Plan, cascade: Cascade, pointers: Sequence[int]) -> None:
+        """Layers by rows. What leaves a window is gone, and what comes is poisoned first."""
+        low = [0] * len(cascade.layers)
+
+        def row(layer: int, number: int) -> int:
+            one = cascade.layers[layer]
+            return pointers[0] + one.offset + (number - low[layer]) * one.row_bytes
+
+        for visit in cascade.visits():
+            layer, at = cascade.layers[visit.layer], visit.layer
+            if layer.window:
+                kept = ctypes.string_at(row(at, visit.low), (visit.begin - visit.low) * layer.row_bytes)
+                low[at] = visit.low
+                ctypes.memset(row(at, visit.low), 0xA5, layer.window * layer.row_bytes)
+                ctypes.memmove(row(at, visit.low), kept, len(kept))
+            given = [pointers[i] if i >= 0 else row(-1 - i, 0) for i in layer.pointers]
+            tasks = visit.begin * layer.tasks, visit.end * layer.tasks
+            self._tasks(plan.kernel(layer.kernel), given, *tasks)
 
     def outputs(self, name: str, of_run: Mapping[str, list[Memory]]) -> list[np.ndarray[Any, Any]]:
         """What a run left, after a look at what it must not write to."""

@@ -69,8 +69,7 @@ class CpuTarget:
         soft_float: whether models may multiply tensors of floats where there is no instruction for it.
         l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
         l3_bytes: size of the cache behind them that cores share, in bytes; 0 where none is known.
-        ram_bytes: what a run may take of RAM, with its inputs and outputs; 0 where that is not limited. Only
-            without an operating system.
+        ram_bytes: what a run may take of RAM, with its inputs and outputs; 0 where that is not limited.
         threads: threads that a session uses unless the caller asks for another number.
         optimize: what the rules prefer.
         opt_level: how much is done for speed: passes and rules of higher levels are left out.

@@ -19,7 +19,7 @@ def test_loader_sources_are_all_there() -> None:
 
 def test_every_c_file_of_the_runtime_is_shipped_once() -> None:
     """Where the templates have it, but for the public header, which is on the include path of users."""
-    files = runtime_files(["opencl"], signed=True)
+    files = runtime_files(["opencl"], signed=True, cascades=True)
     runtime = {path for path in (TEMPLATES / "runtime").rglob("*") if path.is_file()}
     assert runtime <= set(files.values())
     assert len(set(files.values())) == len(files)
@@ -27,8 +27,8 @@ def test_every_c_file_of_the_runtime_is_shipped_once() -> None:
     assert "src/runtime/core/session.c" in files
     assert "src/runtime/platform/posix.c" in files
     of_gpus = {name for name in files if name.startswith("src/runtime/gpu/")}
-    of_signed = {"src/runtime/signed/ed25519.c"}
-    assert files.keys() - runtime_files().keys() == of_gpus | of_signed
+    others = {"src/runtime/signed/ed25519.c", "src/runtime/cascade/cascade.h"}
+    assert files.keys() - runtime_files().keys() == of_gpus | others
     assert of_gpus
 
 

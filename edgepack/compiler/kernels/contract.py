@@ -127,8 +127,8 @@ class Implementation:
         temps: bytes of each temp.
         scratch: bytes of each scratch buffer of one thread.
         overlaps: where its output may lie over what it reads; it has one stage and one output then.
-        rows: of a group by rows (:attr:`FusedGroup.by_rows`) the rows of each parameter that is no constant;
-            it has one stage then, no temps, and as many tasks for each row. Empty where tasks are no rows.
+        rows: of a group by rows (:attr:`FusedGroup.by_rows`) the rows of each parameter of which that is
+            known; it has as many tasks for each row of its output. None where tasks are no rows.
         schedule: what the rule decided; None of a rule that has no class of schedules.
         parameters: what reports say beside the schedule.
         flops: floating point operations of one execution, computed directly.
@@ -151,7 +151,7 @@ class Implementation:
     temps: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
-    rows: tuple[RowWindow, ...] = ()
+    rows: tuple[RowWindow, ...] | None = None
     schedule: Schedule | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0

@@ -90,7 +90,7 @@ def build_plan(
     def laid_out(program: Program) -> Built:
         return Layout(program, signature, selector, threads=threads).finish(name, slow)
 
-    if target.ram_bytes and target.freestanding and target.opt_level >= ALL:
+    if target.ram_bytes and target.opt_level >= ALL:
         built = fit_ram(program, selector, arena_limit(target.ram_bytes, signature), laid_out)
     else:
         built = laid_out(program)

@@ -14,7 +14,7 @@ from edgepack.compiler.planner.select import KernelSelector
 from edgepack.plan.cascade import Cascade, CascadeLayer, CascadeRead
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["RowCall", "by_rows", "cascade_of", "merged", "reads_image", "window_bytes"]
+__all__ = ["RowCall", "by_rows", "cascade_of", "merged", "reads_rows", "window_bytes"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class RowCall:
     Attributes:
         call: with that kernel.
         shape: of the result, (1, height, width, channels), and ``row_bytes`` the size of a row.
-        windows: the rows of each parameter that is no constant.
+        windows: the rows of each parameter of which that is known.
     """
 
     call: Call
@@ -59,21 +59,24 @@ def by_rows(call: Call, selector: KernelSelector) -> RowCall | None:
     made = replace(call, fused=replace(call.fused, by_rows=True), implementation=None, symbols=())
     if not selector.try_select(made):
         return None
-    found = RowCall(made, shape, row_bytes, made.implementation.rows if made.implementation else ())
-    known = {window.param for window in found.windows}
-    read = {o.index for o in found.implementation.stages[0].operands if o.kind == "param"}
-    computed = {i for i in read if call.arguments[i].kind != "constant"}
-    one = len(found.implementation.stages) == 1 and not found.implementation.temps
-    even = found.implementation.stages[0].tasks % found.rows == 0
-    return found if known and computed <= known and one and even else None
+    implementation = made.implementation
+    if implementation is None or implementation.rows is None or implementation.temps:
+        return None
+    one = len(implementation.stages) == 1 and implementation.stages[0].tasks % shape[1] == 0
+    return RowCall(made, shape, row_bytes, implementation.rows) if one else None
 
 
-def reads_image(reader: RowCall, maker: RowCall) -> bool:
-    """Whether all that a call reads of another one's result are rows of the image that this is."""
+def reads_rows(reader: RowCall, maker: RowCall) -> bool:
+    """Whether all that a call reads of another one's result are rows, which are known, of the image that this
+    is."""
     (result,) = maker.call.results
+    known = {window.param for window in reader.windows}
     params = reader.call.fused.function.params
-    read = (params[i] for i, value in enumerate(reader.call.arguments) if value is result)
-    return all(tuple(int(d) for d in param.shape) == maker.shape for param in read)
+    return all(
+        i in known and tuple(int(d) for d in params[i].shape) == maker.shape
+        for i, value in enumerate(reader.call.arguments)
+        if value is result
+    )
 
 
 def cascade_of(calls: Sequence[RowCall], step: int, alignment: int) -> Cascade:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgepack.compiler.planner.arena import aligned
-from edgepack.compiler.planner.cascade import RowCall, by_rows, cascade_of, merged, reads_image, window_bytes
+from edgepack.compiler.planner.cascade import RowCall, by_rows, cascade_of, merged, reads_rows, window_bytes
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs, take_pairs_apart
 from edgepack.compiler.planner.layout import Built
 from edgepack.compiler.planner.program import Call, Program
@@ -18,7 +18,7 @@ from edgepack.plan.types import Arena, Plan, Signature
 __all__ = ["arena_limit", "fit_ram"]
 
 #: Bytes of RAM that are neither arena nor inputs and outputs: the stack of a run, the library's variables.
-OTHER_BYTES = 512
+OTHER_BYTES = 1024
 
 #: Rows that a layer computes at a time, as they are tried.
 STEPS = (8, 4, 2, 1)
@@ -165,7 +165,7 @@ class _Fitting:
             needed = first  # the last call that reads what is inside
             for last in range(first, len(program.calls)):
                 one = self._by_rows(program.calls[last]) if last > first or self._by_rows(start) else None
-                if one is None or not all(reads_image(one, other) for other in calls):
+                if one is None or not all(reads_rows(one, other) for other in calls):
                     break
                 calls.append(one)
                 if last > first and needed <= last:

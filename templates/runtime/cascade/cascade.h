@@ -1,11 +1,10 @@
-/* Layers that are computed a few rows at a time, so that windows of rows lie in memory instead of whole tensors.
- * Included by model.c where a model has such layers.
- * SPDX-License-Identifier: Apache-2.0 */
+/* Layers that are computed a few rows at a time, so that windows of rows lie in memory instead of whole
+ * tensors. Included by model.c where a model has such layers. SPDX-License-Identifier: Apache-2.0 */
 #ifndef EP_CASCADE_H
 #define EP_CASCADE_H
 
-/* A layer's output: its rows, bytes of a row, the rows that its window holds and where this lies in the memory for
- * windows; and the first of what it reads of other layers. */
+/* A layer's output: its rows, bytes of a row, the rows that its window holds and where this lies in the
+ * memory for windows; and the first of what it reads of other layers. */
 typedef struct ep_layer {
     int32_t rows;
     int32_t row_bytes;
@@ -55,8 +54,8 @@ static inline void ep_move_down(unsigned char *to, size_t distance, size_t nbyte
 }
 
 /* The layer that computes rows now: the first that `layer` waits for, or itself. Up to `step` of them. */
-static inline uint32_t ep_wanted_layer(const ep_layer *layers, const ep_layer_read *reads, int32_t step, uint32_t layer,
-                                       ep_layer_rows *rows) {
+static inline uint32_t ep_wanted_layer(const ep_layer *layers, const ep_layer_read *reads, int32_t step,
+                                       uint32_t layer, ep_layer_rows *rows) {
     uint32_t read = layers[layer].read;
     int32_t left = layers[layer].rows - rows[layer].end;
     int32_t end = rows[layer].end + (left < step ? left : step);
@@ -77,9 +76,10 @@ static inline uint32_t ep_wanted_layer(const ep_layer *layers, const ep_layer_re
     return layer;
 }
 
-/* Makes room in a layer's window for the rows that it computes now: those that are not read any more leave. */
-static inline void ep_make_room(const ep_layer *layers, uint32_t last, const ep_layer_read *reads, uint32_t layer,
-                                unsigned char *windows, ep_layer_rows *rows) {
+/* Makes room in a layer's window for the rows that it computes now: those that are not read any more leave.
+ */
+static inline void ep_make_room(const ep_layer *layers, uint32_t last, const ep_layer_read *reads,
+                                uint32_t layer, unsigned char *windows, ep_layer_rows *rows) {
     const ep_layer *one = &layers[layer];
     int32_t low = rows[layer].begin;
     if (layer == last || rows[layer].end - rows[layer].low <= one->window) {

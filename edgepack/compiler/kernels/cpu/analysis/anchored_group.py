@@ -79,15 +79,15 @@ class AnchoredGroup:
         *outer, row = self.output_shape
         return (prod(outer) - 1) * self.row_stride + row
 
-    def rows(self, size: int, stride: int, pad: int) -> tuple[RowWindow, ...]:
-        """Which rows of its parameters a row of its output is made of; empty where tasks are not to be rows.
+    def rows(self, size: int, stride: int, pad: int) -> tuple[RowWindow, ...] | None:
+        """Which rows of its parameters a row of its output is made of; None where tasks are not to be rows.
 
         Args:
             size, stride, pad: of the anchor's window, down the image.
         """
         one = self.output_shape[0] == 1 and self.as_2d is not None and not self.as_2d.depth_window
         if not self.by_rows or not one or self.row_stride != self.output_shape[-1]:
-            return ()
+            return None
         return (RowWindow(self.operand(0), size, stride, pad), *map(RowWindow, self.epilogue.dense))
 
     def operand_shape(self, operand: int) -> tuple[int, ...]:

@@ -165,7 +165,7 @@ class ImplicitGemm(KernelBuilder):
             self.packings(),
             temps,
             scratch=tuple(self.e.scratch_bytes),
-            rows=() if before else self.fused.rows(*Window.of(self.elements).down),
+            rows=None if before else self.fused.rows(*Window.of(self.elements).down),
             schedule=self.schedule,
             parameters=self.parameters(),
             flops=self.elements.flops,

@@ -16,11 +16,13 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, Overlap, Packing, RowWindow, RuleError, Stage
+from edgepack.compiler.kernels.contract import Implementation, Overlap, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_own_position
+from edgepack.compiler.kernels.cpu.analysis.image_rows import check_image, row_windows
 from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
+from edgepack.compiler.kernels.cpu.generic.image_rows_kernel import ImageRowsKernel
 from edgepack.compiler.kernels.cpu.generic.interleaved_kernel import InterleavedKernel
 from edgepack.compiler.kernels.expressions.operations import FLOATS
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
@@ -56,19 +58,20 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     lanes = _lanes([str(b.dtype) for b in (*buffers, *by_target)], target)
     stages: list[Stage] = []
     tiled = False
-    image_rows = _image_rows(outputs) if fused.by_rows else 0
+    if fused.by_rows:
+        check_image(outputs)
+    made = ImageRowsKernel if fused.by_rows else ElementwiseKernel
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half, lanes=lanes)
-        kernel.image_rows = image_rows
+        kernel = made(by_target, params, number, by_target[output], target, half, lanes=lanes)
         if kernel.interleaved_axes:
             kernel = InterleavedKernel(kernel)
         built = kernel.build()
         if kernel.shuffled and lanes > MOST_SHUFFLED:
-            kernel = ElementwiseKernel(*kernel.made_of, lanes=MOST_SHUFFLED)
+            kernel = made(*kernel.made_of, lanes=MOST_SHUFFLED)
             built = kernel.build()
-        if kernel.gathered and (narrower := _without_gathers(kernel)) is not None:
+        if kernel.gathered and (narrower := _without_gathers(kernel, made)) is not None:
             kernel, built = narrower
         stages += built.stages
         tiled = tiled or kernel.tile is not None
@@ -81,18 +84,10 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         tuple(stages),
         packed,
         overlaps=tuple(Overlap(i) for i in alike if params[i].dtype == outputs[0].dtype),
-        rows=tuple(map(RowWindow, alike)) if image_rows else (),
+        rows=row_windows(blocks, params) if fused.by_rows and kernel.walks_rows else None,
         parameters=parameters,
         flops=flops,
     )
-
-
-def _image_rows(outputs: Sequence[Buffer]) -> int:
-    """The height of the only output, an image. RuleError if it is none."""
-    shape = [int(d) for d in outputs[0].shape]
-    if len(outputs) != 1 or len(shape) != 4 or shape[0] != 1:
-        raise RuleError("rows of what is no image")
-    return shape[1]
 
 
 def _read_at_position(
@@ -138,12 +133,14 @@ def _lanes(dtypes: Sequence[str], target: CpuTarget) -> int:
     return target.lanes("int8") if bytes_only and lanes > 1 else lanes
 
 
-def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implementation] | None:
+def _without_gathers(
+    wide: ElementwiseKernel, made: type[ElementwiseKernel]
+) -> tuple[ElementwiseKernel, Implementation] | None:
     """The same with narrower vectors, the widest that gather nothing: a row of 7 elements that is repeated is
     two vectors of 4, where vectors of 8 or 16 are loaded lane by lane. None where all of them gather."""
     lanes = wide.lanes // 2
     while lanes >= LEAST_LANES:
-        kernel = ElementwiseKernel(*wide.made_of, lanes=lanes)
+        kernel = made(*wide.made_of, lanes=lanes)
         built = kernel.build()
         if not kernel.gathered:
             return kernel, built

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
-from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
     Accesses,
     Axes,
@@ -69,7 +69,6 @@ class ElementwiseKernel(KernelBuilder):
 
     Attributes:
         made_of: the arguments but ``lanes``.
-        image_rows: rows of the output, an image, that are to be tasks; 0 where tasks are of any size.
         gathered: whether vectors that were emitted are loaded lane by lane.
         shuffled: whether some are made of several that were loaded.
     """
@@ -88,7 +87,6 @@ class ElementwiseKernel(KernelBuilder):
         super().__init__("elementwise", target, dtype=str(block.target.dtype), lanes=lanes)
         self.made_of = (blocks, params, number, block, target, half)
         self.gathered = self.shuffled = False
-        self.image_rows = 0
         self.blocks, self.block = blocks, block
         variables = IndexVariables()
         self.axes = Axes.declare(variables, "a", block.extents)
@@ -122,7 +120,12 @@ class ElementwiseKernel(KernelBuilder):
     def stores_once(self) -> bool:
         """Whether it stores each element once, and reads what this needs before that: the last vector of a
         row may overlap the one before, and tiles and interleaved rows go another way."""
-        return self.length % self.lanes == 0 and self.tile is None and not self.interleaved_axes
+        return self.length % self.lanes == 0 and self.walks_rows
+
+    @property
+    def walks_rows(self) -> bool:
+        """Whether tasks are runs of rows, not tiles that are transposed or rows that are interleaved."""
+        return self.tile is None and not self.interleaved_axes
 
     def _choose_tile(self, accesses: Accesses) -> Tile | None:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
@@ -184,8 +187,6 @@ class ElementwiseKernel(KernelBuilder):
         """Emits tasks of whole rows, or of pieces of long rows; returns how many tasks there are."""
         e = self.e
         length, rows = self.length, prod(self.outer)
-        if self.image_rows:
-            return self._emit_image_rows()
         elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
         if length >= 2 * elements and not self.splittable and not self.tables:
             pieces = length // elements
@@ -195,8 +196,8 @@ class ElementwiseKernel(KernelBuilder):
                 row, part = unravel(t, [rows, pieces])
                 e.branch(
                     index(part) < index(pieces - 1),
-                    lambda: self._piece(row, part * each, each),
-                    lambda: self._piece(row, part * each, length - each * (pieces - 1)),
+                    lambda: self.piece(row, part * each, each),
+                    lambda: self.piece(row, part * each, length - each * (pieces - 1)),
                 )
 
             e.tasks(piece)
@@ -205,31 +206,12 @@ class ElementwiseKernel(KernelBuilder):
 
         def task(t: Expr) -> None:
             begin = e.let(t * per_task)
-            e.loop(begin, e.let(tirx.min(begin + per_task, index(rows))), self._row)
+            e.loop(begin, e.let(tirx.min(begin + per_task, index(rows))), self.row)
 
         e.tasks(task)
         return -(-rows // per_task)
 
-    def _emit_image_rows(self) -> int:
-        """Emits a task for each row of an image."""
-        e, count = self.e, self.image_rows
-        rows = prod(self.outer)
-        if rows % count == 0:
-            each = rows // count
-
-            def several(t: Expr) -> None:
-                begin = e.let(t * each)
-                e.loop(begin, e.let(begin + each), self._row)
-
-            e.tasks(several)
-        elif rows == 1 and not self.splittable and not self.tables:
-            each = self.length // count
-            e.tasks(lambda t: self._piece(0, t * each, each))
-        else:
-            raise RuleError("rows that are cut otherwise")
-        return count
-
-    def _piece(self, row: Index, begin: Index, length: int) -> None:
+    def piece(self, row: Index, begin: Index, length: int) -> None:
         """``length`` elements of a long row from ``begin`` on."""
         variables = IndexVariables()
         position = self._outer(variables, self.outer, row)
@@ -237,7 +219,7 @@ class ElementwiseKernel(KernelBuilder):
         place = Row(variables, position, start, constant(0))
         emit_branches(self.e, lambda conditions: self._vectors(place, 0, length, conditions), variables)
 
-    def _row(self, row: Index) -> None:
+    def row(self, row: Index) -> None:
         variables = IndexVariables()
         position = self._outer(variables, self.outer, row)
         place = Row(variables, position, constant(0), constant(0))
