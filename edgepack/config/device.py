@@ -27,6 +27,7 @@ from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.config.host_gpu import detect_with_gpu
 from edgepack.config.load import Kind, Resolved
+from edgepack.config.memories import MemoryRegion, mistake_in
 from edgepack.config.models import Frozen, Name, Size
 from edgepack.config.xtensa import NO_XTENSA
 from edgepack.errors import ConfigError
@@ -109,6 +110,10 @@ class Device(Frozen):
     runner: RunnerChoice
     audit: AuditPolicy = AuditPolicy()
     budget: Budget = Budget()
+    memories: tuple[MemoryRegion, ...] = Field(
+        default=(),
+        description="Of firmware: what may hold params and intermediate results, the nearest memory first.",
+    )
     gpu: GpuModel = GpuModel()
 
     @field_validator("arch", mode="before")
@@ -149,6 +154,10 @@ class Device(Frozen):
             raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
         if not self.bare_metal and self.budget != Budget():
             raise ValueError("budget: only firmware (os: none) has one")
+        if not self.bare_metal and self.memories:
+            raise ValueError("memories: only firmware (os: none) has sections for them")
+        if wrong := mistake_in(self.memories):
+            raise ValueError(wrong)
         for feature in self.cpu_requires:
             if feature not in CPU_FEATURES[self.arch]:
                 known = ", ".join(CPU_FEATURES[self.arch]) or "none"
