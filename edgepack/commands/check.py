@@ -71,7 +71,16 @@ def check_model(
             cuts=error.cuts,
         )
     found = ModelCheck.of_plan(plan, model=model.name, device=profile.name)
-    return replace(found, warnings=(*found.warnings, *_beyond_budget(found, profile)))
+    beyond = _beyond_memories(plan, profile) if profile.memories else _beyond_budget(found, profile)
+    return replace(found, warnings=(*found.warnings, *beyond))
+
+
+def _beyond_memories(plan: Plan, device: Device) -> Iterator[str]:
+    """What the device's memories have no room for, its kernels' code left out, so that a pack would fail."""
+    try:
+        place(plan, device, 0)
+    except CheckFailedError as error:
+        yield f"{error.message[:-1]}: a pack would fail"
 
 
 def _beyond_budget(found: ModelCheck, device: Device) -> Iterator[str]:

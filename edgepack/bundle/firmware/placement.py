@@ -53,16 +53,16 @@ class _Room:
         return True
 
 
-def place(plan: Plan, device: Device, kernels: Path) -> tuple[MemoryRegion, list[int]]:
+def place(plan: Plan, device: Device, code_bytes: int) -> tuple[MemoryRegion, list[int]]:
     """The memory of the intermediate results, and for each constant the index of its memory.
 
     Args:
-        kernels: the object of the model's kernels, which lie in flash.
+        code_bytes: of the model's kernels, which lie in flash.
 
     Raises:
         CheckFailedError: something has room nowhere.
     """
-    room = _Room(plan, device, section_bytes(kernels).get(".text", 0))
+    room = _Room(plan, device, code_bytes)
     fit = [one for one in device.memories if one.arena]
     size = _aligned(plan.arena.nbytes)
     arena = next((one for one in fit if room.take(size, one.name)), None)
@@ -100,7 +100,7 @@ def move_params(plan: Plan, device: Device, kernels: Path, data: Path, output: P
     Raises:
         CheckFailedError: something has room nowhere.
     """
-    arena, places = place(plan, device, kernels)
+    arena, places = place(plan, device, section_bytes(kernels).get(".text", 0))
     alignment = device.cpu_target().data_alignment
     constants: list[Constant] = list(plan.constants)
     pieces: list[ParamsPiece] = []
