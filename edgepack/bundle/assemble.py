@@ -181,7 +181,7 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
         elif kind == "static":
             toolchain.archive(library, output, exported=symbol)
         elif bare:
-            firmware.link(recipe, plan, objects, library, output)
+            firmware.link(recipe, objects, library, output)
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")

@@ -29,6 +29,7 @@ from edgepack.bundle.fields import (
 )
 from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.memory_records import (
+    ArenaSection,
     BufferRecord,
     Footprint,
     FootprintMemory,
@@ -47,6 +48,7 @@ from edgepack.render.names import model_symbol
 __all__ = [
     "SCHEMA_FILE",
     "SCHEMA_VERSION",
+    "ArenaSection",
     "Artifact",
     "BufferRecord",
     "DeviceRecord",

@@ -10,6 +10,7 @@ from typing import Any
 
 from edgepack.abi.header import header
 from edgepack.bundle.manifest import (
+    ArenaSection,
     Artifact,
     BufferRecord,
     DeviceRecord,
@@ -135,7 +136,7 @@ def _code(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
             gpu_arena=plan.gpu_arena.nbytes,
             buffers=_buffers(plan.arena),
             gpu_buffers=_buffers(plan.gpu_arena),
-            section="" if placed is None else placed.arena_section,
+            sections=() if placed is None else tuple(ArenaSection(**asdict(one)) for one in placed.banks),
         ),
         "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
         "steps": tuple(_step(step) for step in plan.steps),

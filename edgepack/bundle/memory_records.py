@@ -11,6 +11,7 @@ from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.records import Record
 
 __all__ = [
+    "ArenaSection",
     "BufferRecord",
     "Footprint",
     "FootprintMemory",
@@ -74,6 +75,14 @@ class BufferRecord(Record):
     last_step: int = Field(ge=0, description="index into the steps")
 
 
+class ArenaSection(Record):
+    """A part of the arena in one memory: the first so many bytes, the next ones, and so on."""
+
+    memory: Word = Field(description="the device's name of it")
+    section: Word = Field(description="for the linker script")
+    nbytes: int = Field(ge=0)
+
+
 class Memory(Record):
     """What a session needs, in bytes."""
 
@@ -85,13 +94,14 @@ class Memory(Record):
     gpu_arena: int = Field(default=0, ge=0, description="on the GPU, beside the params")
     buffers: tuple[BufferRecord, ...] = Field(default=(), description="the arena's layout")
     gpu_buffers: tuple[BufferRecord, ...] = Field(default=(), description="the layout of the GPU's arena")
-    section: OptionalWord = Field(
-        default="", description="of the arena, where the device names memories; left out elsewhere"
+    sections: tuple[ArenaSection, ...] = Field(
+        default=(),
+        description="of firmware whose device names memories: the arena's parts; left out elsewhere",
     )
 
     @model_serializer(mode="wrap")
-    def _without_section(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), "section")
+    def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_empty(handler(self), "sections")
 
 
 class FootprintPart(Record):

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from edgepack.bundle.firmware.placement import place
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import check_opt_level, check_optimize
-from edgepack.errors import ModelError
+from edgepack.errors import CheckFailedError, ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts

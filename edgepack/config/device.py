@@ -27,7 +27,7 @@ from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.config.host_gpu import detect_with_gpu
 from edgepack.config.load import Kind, Resolved
-from edgepack.config.memories import MemoryRegion, mistake_in
+from edgepack.config.memories import RAM, MemoryRegion, arena_room, mistake_in
 from edgepack.config.models import Frozen, Name, Size
 from edgepack.config.xtensa import NO_XTENSA
 from edgepack.errors import ConfigError
@@ -189,6 +189,7 @@ class Device(Frozen):
 
     def cpu_target(self) -> CpuTarget:
         """What the compiler needs to know of it."""
+        arenas = [one.name for one in self.memories if one.arena]
         return CpuTarget(
             triple=self.llvm.triple,
             cpu=self.llvm.cpu,
@@ -203,6 +204,8 @@ class Device(Frozen):
             l2_bytes=self.cpu.l2,
             l3_bytes=self.cpu.l3,
             threads=self.threads,
+            arena_room=arena_room(self.memories, self.budget.ram),
+            tensors_beside=arenas.index(RAM) if RAM in arenas else -1,
         )
 
     def gpu_target(self, host: CpuTarget, precision: Precision = "fp32") -> GpuTarget | None:

@@ -11,10 +11,14 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from edgepack.config.models import Frozen, Size
 
-__all__ = ["FLASH", "RAM", "MemoryRegion", "mistake_in"]
+__all__ = ["FLASH", "PIECE_BYTES", "RAM", "STACK_RESERVE", "MemoryRegion", "arena_room", "mistake_in"]
 
 #: The memories that every microcontroller has: of code, and of variables and the stack.
 FLASH, RAM = "flash", "ram"
+#: Room that is kept in RAM for the stack and variables, and in each memory for the header of a piece of
+#: params and its alignment: bytes.
+STACK_RESERVE, PIECE_BYTES = 4 << 10, 192
+_UNLIMITED = 1 << 50
 _SECTION = r"\.[A-Za-z0-9_.$]+"
 _NAME = r"[a-z][a-z0-9_]{0,30}"
 #: Sections that linker scripts fill with what has none of its own.
@@ -66,6 +70,20 @@ class MemoryRegion(Frozen):
     def volatile(self) -> bool:
         """Whether it is RAM."""
         return self.name == RAM or bool(self.arena or self.loaded_from)
+
+
+def arena_room(memories: Sequence[MemoryRegion], ram: int) -> tuple[int, ...]:
+    """What each memory for intermediate results has room for, the nearest first, in bytes.
+
+    Args:
+        ram: what a model may take of ``ram``, inputs, outputs and stack too; 0 is not limited.
+    """
+
+    def room(one: MemoryRegion) -> int:
+        most = one.size if one.name != RAM else ram - STACK_RESERVE if ram else _UNLIMITED
+        return max(0, most - (PIECE_BYTES if one.params else 0))
+
+    return tuple(room(one) for one in memories if one.arena)
 
 
 def mistake_in(memories: Sequence[MemoryRegion]) -> str:

@@ -100,11 +100,11 @@ def _embedded(text: str, bundle: SourceBundle) -> str:
 
 
 def _pieces(bundle: SourceBundle) -> list[tuple[str, bytes]]:
-    """The sections of the params, and what model.c puts into each: behind the first, the params' id begins."""
+    """The sections of the params, and what model.c puts into each: behind the first, the id comes before."""
     params, file = bundle.manifest.params, (bundle.root / _params(bundle)).read_bytes()
     begin = len(file) - params.nbytes
     identity = bytes.fromhex(params.id).ljust(ALIGNMENT, b"\0")
-    found = []
+    found: list[tuple[str, bytes]] = []
     for section, part in _sections(bundle):
         data = file[begin + part.start : begin + part.stop]
         found.append((section, (identity if found else file[:begin]) + data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ParamsPiece", "Placed"]
+__all__ = ["ArenaBank", "ParamsPiece", "Placed"]
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,33 @@ class ParamsPiece:
 
 
 @dataclass(frozen=True)
+class ArenaBank:
+    """What of the arena lies in one memory.
+
+    Attributes:
+        memory: the memory's name.
+        section: the section that a linker script puts into it.
+        nbytes: of the arena.
+    """
+
+    memory: str
+    section: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Placed:
     """Where the parts of a model lie.
 
     Attributes:
         pieces: of the params, in the order of the data, which they cover; the first has the file's header.
-        arena_memory: name of the memory of intermediate results.
-        arena_section: its section.
+        banks: of the arena, in the order of its offsets; the first is the caller's array.
     """
 
     pieces: tuple[ParamsPiece, ...]
-    arena_memory: str
-    arena_section: str
+    banks: tuple[ArenaBank, ...]
+
+    @property
+    def arena_section(self) -> str:
+        """The section of the caller's array."""
+        return self.banks[0].section

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import C_TYPES
-from edgepack.plan.memories import ParamsPiece, Placed
+from edgepack.plan.memories import ArenaBank, ParamsPiece, Placed
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import ALIGNMENT, AnyStep, Argument, Kernel, ParamsMode, Plan, Step
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
@@ -81,6 +81,11 @@ class Execution:
         pieces = () if self.placed is None else self.placed.pieces
         return pieces if len(pieces) > 1 else ()
 
+    @property
+    def far_banks(self) -> tuple[ArenaBank, ...]:
+        """What of the arena is not in the caller's array."""
+        return () if self.placed is None else self.placed.banks[1:]
+
 
 def render_model(
     variants: Sequence[Variant],
@@ -105,7 +110,7 @@ def render_model(
     plan = variants[-1].plan
     arenas = [variant.plan.arena for variant in variants]
     largest = {
-        "arena_bytes": max(arena.nbytes for arena in arenas),
+        "arena_bytes": max(arena.banks[0] if arena.banks else arena.nbytes for arena in arenas),
         "scratch_bytes": max(arena.scratch_bytes for arena in arenas),
     }
     values = (
@@ -127,6 +132,7 @@ def render_model(
             "params_section": _quoted_section(execution.placed),
             "pieces": _pieces(plan, execution),
             "arena_section": "" if execution.placed is None else execution.placed.arena_section,
+            "far_banks": execution.far_banks,
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }
         | _custom(variants)
@@ -183,7 +189,7 @@ def _variant(variant: Variant, index: int, count: int, execution: Execution) -> 
         "suffix": "" if count == 1 else f"_{index}",
         "quoted_name": c_string(variant.name),
         "object": kernels_object(index, count).removeprefix("src/"),
-        "arena_bytes": plan.arena.nbytes,
+        "arena_bytes": plan.arena.banks[0] if plan.arena.banks else plan.arena.nbytes,
         "scratch_bytes": plan.arena.scratch_bytes,
         "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
@@ -212,6 +218,11 @@ def _direct(plan: Plan, execution: Execution) -> dict[str, object]:
         "calls": [_direct_call(plan, s, execution) for s in plan.steps if isinstance(s, Step)],
         "data_offset": params_data_offset(plan, listed=execution.params_listed),
     }
+
+
+def _bank(bank: ArenaBank) -> str:
+    """The C name of a part of the arena that is not the caller's."""
+    return f"ep_arena_{bank.memory}"
 
 
 def _table(kernel: Kernel) -> str:
@@ -263,13 +274,13 @@ def _prototype(function: CFunction) -> str:
 
 def _call(plan: Plan, step: Step, execution: Execution) -> str:
     """What a step does, as a C expression."""
-    arguments = [_far_constant(plan, a, execution) or _argument(plan, a) for a in step.arguments]
+    arguments = [_far(plan, a, execution) or _argument(plan, a) for a in step.arguments]
     return _called(plan, step, arguments, ("lo", "hi"))
 
 
 def _direct_call(plan: Plan, step: Step, execution: Execution) -> str:
     """What a step does in the function that runs the model without a session."""
-    arguments = [_far_constant(plan, a, execution) or _direct_argument(plan, step, a) for a in step.arguments]
+    arguments = [_far(plan, a, execution) or _direct_argument(plan, step, a) for a in step.arguments]
     return _called(plan, step, arguments, ("0", str(step.tasks)))
 
 
@@ -295,8 +306,12 @@ def _called(plan: Plan, step: Step, arguments: Sequence[str], tasks: tuple[str, 
     return f"{function.symbol}({', '.join([*arguments, *given])})"
 
 
-def _far_constant(plan: Plan, argument: Argument, execution: Execution) -> str:
-    """A constant that is not in the first piece of the params; "" for anything else."""
+def _far(plan: Plan, argument: Argument, execution: Execution) -> str:
+    """A constant that is not in the first piece of the params, or a place in the arena that is not in the
+    caller's array; "" for anything else."""
+    if argument.kind == "arena":
+        bank, offset = plan.arena.bank(argument.offset)
+        return f"(void *)({_bank(execution.far_banks[bank - 1])} + {offset})" if bank else ""
     if argument.kind != "constant":
         return ""
     constant = plan.constants[argument.index]

@@ -38,7 +38,7 @@ _IN_RAM = {".data", ".bss"}
 def measure(image: Path, device: Device, placed: Placed | None = None) -> Footprint:
     """What a linked image takes of a device's flash, RAM and other memories, by part."""
     sizes = section_bytes(image)
-    arena = RAM if placed is None else placed.arena_memory
+    arena = RAM if placed is None else placed.banks[0].memory
 
     def part(name: str, sections: Sequence[str], note: str) -> FootprintPart:
         used: Counter[str] = Counter()
@@ -46,6 +46,9 @@ def measure(image: Path, device: Device, placed: Placed | None = None) -> Footpr
             memory = arena if section == ".arena" else RAM if section in _IN_RAM else FLASH
             for one in (memory, FLASH) if section == _INITIALISED else (memory,):
                 used[one] += sizes.get(section, 0)
+        if name == "arena" and placed is not None:
+            for bank in placed.banks[1:]:
+                used[bank.memory] += sizes.get(f".arena.{bank.memory}", 0)
         if name == "params" and placed is not None:
             for piece in placed.pieces:
                 for memory in filter(None, (piece.memory, piece.loaded_from)):
@@ -72,7 +75,8 @@ def estimate(
     for piece in () if placed is None else placed.pieces:
         for memory in filter(None, (piece.memory, piece.loaded_from)):
             params[memory] += piece.nbytes
-    arena = {RAM if placed is None else placed.arena_memory: arena_bytes}
+    banks = () if placed is None else placed.banks
+    arena = {bank.memory: bank.nbytes for bank in banks} or {RAM: arena_bytes}
     return _footprint(
         [
             FootprintPart(name="kernels", flash=section_bytes(kernels).get(".text", 0), ram=0, note=""),

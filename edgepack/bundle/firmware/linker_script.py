@@ -40,7 +40,7 @@ def copied_memories(placed: Placed | None) -> list[str]:
     return [] if placed is None else [piece.memory for piece in placed.pieces if piece.loaded_from]
 
 
-def linker_script(device: Device, placed: Placed | None = None, arena_bytes: int = 0) -> str:
+def linker_script(device: Device, placed: Placed | None = None) -> str:
     """The script for a device's board, for a model whose parts lie as ``placed`` says."""
     board = board_script(device).read_text(encoding="utf-8")
     regions = ""
@@ -48,16 +48,21 @@ def linker_script(device: Device, placed: Placed | None = None, arena_bytes: int
         "params_section": PARAMS_SECTION,
         "arena_section": ARENA_SECTION,
         "arena_region": RAM.upper(),
+        "far_banks": [],
         "pieces": [],
         "copied": copied_memories(placed),
     }
     if placed is not None:
-        regions = _regions(device, board, placed, arena_bytes)
+        regions = _regions(device, board, placed)
         flash = [one.section for one in placed.pieces if one.memory == FLASH]
         values |= {
             "params_section": flash[0] if flash else PARAMS_SECTION,
             "arena_section": placed.arena_section,
-            "arena_region": placed.arena_memory.upper(),
+            "arena_region": placed.banks[0].memory.upper(),
+            "far_banks": [
+                {"memory": one.memory, "section": one.section, "region": one.memory.upper()}
+                for one in placed.banks[1:]
+            ],
             "pieces": [_piece(one) for one in placed.pieces if one.memory != FLASH],
         }
     return board + regions + render("firmware/sections.ld.j2", values)
@@ -72,7 +77,7 @@ def _piece(piece: ParamsPiece) -> dict[str, str]:
     }
 
 
-def _regions(device: Device, board: str, placed: Placed, arena_bytes: int) -> str:
+def _regions(device: Device, board: str, placed: Placed) -> str:
     """The regions of the memories that are used, but for flash and ram: the board's own of that name, or a
     part of its memory for test data."""
     own = _BOARDS / "memories" / f"{machine(device)}.ld"
@@ -81,8 +86,8 @@ def _regions(device: Device, board: str, placed: Placed, arena_bytes: int) -> st
     used: dict[str, int] = {}
     for piece in placed.pieces:
         used[piece.memory] = piece.nbytes + _HEADER_BYTES + ALIGNMENT
-    arena = placed.arena_memory
-    used[arena] = used.get(arena, 0) + arena_bytes + _SESSION_BYTES
+    for bank in placed.banks:
+        used[bank.memory] = used.get(bank.memory, 0) + bank.nbytes + _SESSION_BYTES
     for piece in placed.pieces:  # where what is copied is stored
         if piece.loaded_from:
             stored = used.get(piece.loaded_from, 0)

@@ -113,7 +113,7 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
     generated = {
         "recorded.c": render("firmware/recorded.c.j2", values | _recorded(root, recorded)),
         "example.c": render("firmware/example.c.j2", values),
-        f"{machine(recipe.device)}.ld": linker_script(recipe.device, recipe.placed, plan.arena.nbytes),
+        f"{machine(recipe.device)}.ld": linker_script(recipe.device, recipe.placed),
     }
     for name, text in generated.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -130,22 +130,20 @@ def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: S
         CheckFailedError: it is over the budget.
     """
     example = recipe.build / "example.elf"
-    _link(recipe, plan, [*(objects[name] for name in _EXAMPLE), *library], example)
+    _link(recipe, [*(objects[name] for name in _EXAMPLE), *library], example)
     found = measure(example, recipe.device, recipe.placed)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth)
     return found
 
 
-def link(
-    recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: Sequence[Path], output: Path
-) -> None:
+def link(recipe: Recipe, objects: Mapping[str, Path], library: Sequence[Path], output: Path) -> None:
     """Link the firmware that proves the recorded results to ``output``.
 
     Args:
         objects: source -> object, of :data:`SOURCES`.
         library: the model's objects.
     """
-    _link(recipe, plan, [*(objects[name] for name in _CHECK), *library], output)
+    _link(recipe, [*(objects[name] for name in _CHECK), *library], output)
 
 
 def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, folder: Path) -> None:
@@ -204,8 +202,8 @@ def _emulator(device: Device) -> str:
     return " ".join(EMULATORS[device.arch].command(machine(device), device.runner.cpu))
 
 
-def _link(recipe: Recipe, plan: Plan, objects: Sequence[Path], output: Path) -> None:
-    script = linker_script(recipe.device, recipe.placed, plan.arena.nbytes)
+def _link(recipe: Recipe, objects: Sequence[Path], output: Path) -> None:
+    script = linker_script(recipe.device, recipe.placed)
     recipe.toolchain.link_program(objects, output, flags=_link_flags(script, recipe.build))
 
 
