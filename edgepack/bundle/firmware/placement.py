@@ -79,7 +79,7 @@ def place(plan: Plan, device: Device, code_bytes: int) -> tuple[tuple[ArenaBank,
     fit = [one for one in device.memories if one.arena]
     banks = _arena_banks(plan, room, fit)
     if not banks:
-        what = f"its arena needs {human_bytes(plan.arena.nbytes)}"
+        what = f"its arena needs {human_bytes(plan.arena.nbytes)} in whole buffers"
         raise _no_room(what, plan, device, room, fit)
     held = {i: one for i, one in enumerate(device.memories) if one.params}
     reads, alignment = constant_reads(plan), device.cpu_target().data_alignment
