@@ -136,7 +136,11 @@ def _code(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
             gpu_arena=plan.gpu_arena.nbytes,
             buffers=_buffers(plan.arena),
             gpu_buffers=_buffers(plan.gpu_arena),
-            sections=() if placed is None else tuple(ArenaSection(**asdict(one)) for one in placed.banks),
+            sections=()
+            if placed is None
+            else tuple(
+                ArenaSection(**asdict(one)) for one in placed.banks if one.nbytes or one is placed.banks[0]
+            ),
         ),
         "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
         "steps": tuple(_step(step) for step in plan.steps),

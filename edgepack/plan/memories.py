@@ -51,7 +51,7 @@ class Placed:
 
     Attributes:
         pieces: of the params, in the order of the data, which they cover; the first has the file's header.
-        banks: of the arena, in the order of its offsets; the first is the caller's array.
+        banks: of the arena, in the order of its offsets; the first is the caller's array. Others may be 0.
     """
 
     pieces: tuple[ParamsPiece, ...]

@@ -62,6 +62,7 @@ def linker_script(device: Device, placed: Placed | None = None) -> str:
             "far_banks": [
                 {"memory": one.memory, "section": one.section, "region": one.memory.upper()}
                 for one in placed.banks[1:]
+                if one.nbytes
             ],
             "pieces": [_piece(one) for one in placed.pieces if one.memory != FLASH],
         }
@@ -86,7 +87,7 @@ def _regions(device: Device, board: str, placed: Placed) -> str:
     used: dict[str, int] = {}
     for piece in placed.pieces:
         used[piece.memory] = piece.nbytes + _HEADER_BYTES + ALIGNMENT
-    for bank in placed.banks:
+    for bank in (one for one in placed.banks if one.nbytes or one is placed.banks[0]):
         used[bank.memory] = used.get(bank.memory, 0) + bank.nbytes + _SESSION_BYTES
     for piece in placed.pieces:  # where what is copied is stored
         if piece.loaded_from:

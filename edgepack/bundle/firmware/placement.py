@@ -102,7 +102,7 @@ def _arena_banks(plan: Plan, room: _Room, memories: Sequence[MemoryRegion]) -> t
     """Where the arena lies: whole in the nearest memory with room, or as it was planned for several; () for
     nowhere."""
     if plan.arena.banks:
-        taken = zip(memories, plan.arena.banks, strict=False)  # fewer may do
+        taken = zip(memories, plan.arena.banks, strict=False)  # the last ones may not be needed
         found = [
             ArenaBank(one.name, one.arena, nbytes) for one, nbytes in taken if room.take(nbytes, one.name)
         ]

@@ -57,7 +57,7 @@ def plan_banks(
 
 def _closed_up(arena: Arena, ends: Sequence[int]) -> Arena | None:
     """An arena whose memories end at these offsets, without what is not used of each; None where the last one
-    has no room, one is not needed, or scratch is beyond the nearest."""
+    has no room, one is enough, or scratch is beyond the nearest."""
     if arena.nbytes > ends[-1]:
         return None
     banks: list[int] = []
@@ -71,7 +71,7 @@ def _closed_up(arena: Arena, ends: Sequence[int]) -> Arena | None:
         banks.append(aligned(max((one.offset + one.nbytes for one in inside), default=begin) - begin))
     while banks and not banks[-1]:
         banks.pop()
-    if len(banks) < 2 or not all(banks):
+    if len(banks) < 2 or not banks[0]:
         return None
     buffers.sort(key=lambda one: (one.first_step, one.offset))
     return replace(arena, nbytes=sum(banks), buffers=tuple(buffers), banks=tuple(banks))
