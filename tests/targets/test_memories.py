@@ -201,3 +201,11 @@ def test_a_teensy_has_its_params_in_flash(model: Path, tmp_path: Path) -> None:
     assert sizes[".progmem.edgepack"] >= bundle.manifest.params.nbytes
     assert ".rodata.edgepack" not in sizes
     assert bundle.verify().ok
+
+
+def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "use" / "microcontrollers.md").read_text(encoding="utf-8")
+    _, body = text.split("<!-- file: my-board.yaml -->\n```yaml\n", 1)
+    file = tmp_path / "my-board.yaml"
+    file.write_text(body.split("```", 1)[0], encoding="utf-8")
+    assert [one.name for one in load_device(file).memories] == ["dtcm", "ram", "flash", "qspi"]

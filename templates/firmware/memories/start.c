@@ -1,5 +1,5 @@
-/* What happens before main where params lie in RAM: these and initialised data are copied, the rest is zeroed; and
- * what a fault does. SPDX-License-Identifier: Apache-2.0 */
+/* What happens before main where params lie in RAM: these and initialised data are copied, the rest is
+ * zeroed; and what a fault does. SPDX-License-Identifier: Apache-2.0 */
 #include "firmware.h"
 
 /* A range that is stored elsewhere; its end is behind its last word. */

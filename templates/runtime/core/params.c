@@ -79,8 +79,8 @@ static ep_status ep_params_read(const unsigned char *image, size_t nbytes, ep_pa
 }
 
 #if defined(EP_PARAMS_PIECES)
-/* A piece of the library's own params in a memory of its own; EP_PARAMS_ID_BYTES before its data lies the params' id,
- * but for the first, whose header has it. */
+/* A piece of the library's own params in a memory of its own; EP_PARAMS_ID_BYTES before its data lies the
+ * params' id, but for the first, whose header has it. */
 typedef struct ep_params_piece {
     const unsigned char *data;
     size_t nbytes;
@@ -91,7 +91,8 @@ enum { EP_PARAMS_ID_BYTES = 64 };
 /* Of model.c: EP_PARAMS_PIECES of them, in the order of the data. */
 static const ep_params_piece *ep_params_pieces(void);
 
-/* Whether the params are the library's own, and all pieces of one pack: memories may be programmed one by one. */
+/* Whether the params are the library's own, and all pieces of one pack: memories may be programmed one by
+ * one. */
 static int ep_params_whole(const ep_descriptor *descriptor, const unsigned char *image) {
     int whole = image == descriptor->embedded_params;
     for (size_t i = 1; whole && i < EP_PARAMS_PIECES; i++) {
