@@ -12,9 +12,11 @@ import pytest
 
 import edgepack
 from edgepack.api import check, export
+from edgepack.bundle.firmware.placement import place
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.objectfiles.ar import members
+from edgepack.plan.types import Arena, Plan
 from tests.support.firmware import GCC, image_cnn, say
 from workbench.models import save
 from workbench.models.quantise import quantise
@@ -160,31 +162,25 @@ def test_one_file_of_c_has_the_same_sections(packed: Pack, tmp_path: Path) -> No
     assert "EP_PARAMS_FILE" not in text
 
 
-@pytest.mark.parametrize(
-    ("sizes", "words"),
-    [
-        (
-            ("6 KiB", "2 KiB"),
-            r"arena needs 10\.0 KiB in whole buffers, and 5952 B in dtcm, 2048 B in sram are left",
-        ),
-        (
-            ("14 KiB", "64 KiB", "1 KiB"),
-            r"params have no room, and .* in dtcm, .* in flash, .* in qspi are left",
-        ),
-    ],
-)
-def test_what_has_no_room_is_told_with_a_table(
-    sizes: tuple[str, ...], words: str, model: Path, tmp_path: Path
-) -> None:
-    small = device(tmp_path, *sizes)
+def test_params_without_room_are_told_with_a_table(model: Path, tmp_path: Path) -> None:
+    small = device(tmp_path, "14 KiB", "64 KiB", "1 KiB")
+    words = r"of params have no room, and .* in dtcm, .* in flash, .* in qspi are left"
     with pytest.raises(CheckFailedError, match=words) as caught:
         edgepack.pack(model, small, tmp_path / "out")
     assert caught.value.exit_code == 1
     rows = [line.split()[0] for line in caught.value.detail.splitlines()]
     assert rows == ["memory", "dtcm", "sram", "flash", "qspi"]
     assert not (tmp_path / "out").exists()
-    if len(sizes) == 2:
-        assert any("arena needs" in warning for warning in check(model, small).warnings)
+    assert any("of params have no room" in warning for warning in check(model, small).warnings)
+
+
+def test_an_arena_without_room_is_told(tmp_path: Path) -> None:
+    plan = Plan("net", (), (), (), 0, Arena(nbytes=10 << 10), (), ())
+    words = r"arena needs 10\.0 KiB in whole buffers, and 5952 B in dtcm, 2048 B in sram are left"
+    with pytest.raises(CheckFailedError, match=words):
+        place(plan, device(tmp_path, "6 KiB", "2 KiB"), 0)
+    banks, places = place(plan, device(tmp_path, "6 KiB", "10 KiB"), 0)
+    assert [(one.memory, one.nbytes) for one in banks] == [("sram", 10 << 10)] and not places
 
 
 def test_params_that_a_key_signs_are_refused(model: Path, tmp_path: Path) -> None:
@@ -192,7 +188,7 @@ def test_params_that_a_key_signs_are_refused(model: Path, tmp_path: Path) -> Non
         edgepack.pack(model, device(tmp_path), tmp_path / "out", params_key=tmp_path / "key.pub")
 
 
-def test_a_teensy_has_its_params_in_flash(model: Path, tmp_path: Path) -> None:
+def test_a_teensy_has_its_params_in_flash(model: Path, packed: Pack, tmp_path: Path) -> None:
     """Teensyduino's linker script would put .rodata into RAM."""
     toolchain = GCC if shutil.which("arm-none-eabi-gcc") else "zig"
     bundle = edgepack.pack(model, "teensy41", tmp_path / "out", toolchain=toolchain)
@@ -201,6 +197,12 @@ def test_a_teensy_has_its_params_in_flash(model: Path, tmp_path: Path) -> None:
     assert sizes[".progmem.edgepack"] >= bundle.manifest.params.nbytes
     assert ".rodata.edgepack" not in sizes
     assert bundle.verify().ok
+    with pytest.raises(ConfigError, match="arenas in different sections"):
+        export([bundle.path, packed().path], ["arduino"], tmp_path / "dist")
+    (package,) = export([bundle.path], ["arduino"], tmp_path / "dist")
+    shutil.unpack_archive(package, tmp_path / "library")
+    (sketch,) = (path.read_text() for path in (tmp_path / "library").rglob("*.ino"))
+    assert "__attribute__((section(IMAGE_INT8_ARENA_SECTION), aligned(64)))" in sketch
 
 
 def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
