@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from edgepack.bundle.fields import OptionalSha256, OptionalWord, Sha256, Word, distinct
+from edgepack.bundle.fields import OptionalSha256, OptionalWord, SectionName, Sha256, Word, distinct
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.records import Record
 
@@ -33,7 +33,7 @@ class ParamsSection(Record):
     """A part of the params that firmware has in one memory."""
 
     memory: Word = Field(description="the device's name of it")
-    section: Word = Field(description="for the linker script")
+    section: SectionName = Field(description="for the linker script")
     offset: int = Field(ge=0, description="bytes from the start of the params data")
     nbytes: int = Field(ge=0)
     loaded_from: OptionalWord = Field(
@@ -79,7 +79,7 @@ class ArenaSection(Record):
     """A part of the arena in one memory: the first so many bytes, the next ones, and so on."""
 
     memory: Word = Field(description="the device's name of it")
-    section: Word = Field(description="for the linker script")
+    section: SectionName = Field(description="for the linker script")
     nbytes: int = Field(ge=0)
 
 

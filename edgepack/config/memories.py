@@ -19,7 +19,7 @@ FLASH, RAM = "flash", "ram"
 #: params and its alignment: bytes.
 STACK_RESERVE, PIECE_BYTES = 4 << 10, 192
 _UNLIMITED = 1 << 50
-_SECTION = r"\.[A-Za-z0-9_.$]+"
+_SECTION = r"\.[A-Za-z0-9_.$]{1,100}"
 _NAME = r"[a-z][a-z0-9_]{0,30}"
 #: Sections that linker scripts fill with what has none of its own.
 _COMMON = {".text", ".rodata", ".data", ".bss"}
