@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -123,7 +124,8 @@ def _changed(bundle: edgepack.Bundle, folder: Path, old: bytes, new: bytes) -> e
 
 
 def test_a_memory_with_the_params_of_another_pack_is_refused(packed: Pack, tmp_path: Path) -> None:
-    """The id before each piece but the first is compared, by sessions and by the function without one."""
+    """The id before each piece but the first is compared when the model is opened, and by the function that
+    needs no session."""
     bundle = packed()
     params = bundle.manifest.params
     identity = bytes.fromhex(params.id)
@@ -134,6 +136,9 @@ def test_a_memory_with_the_params_of_another_pack_is_refused(packed: Pack, tmp_p
     changed = _changed(bundle, tmp_path, identity + bytes(32) + begin, other + bytes(32) + begin)
     code, said = say(changed, "verify")
     assert (code, said["code"]) == (2, "EP_E_PARAMS_MODEL")
+    direct = (bundle.path / "src" / "model.c").read_text().partition("edgepack_run_image_int8(void *memory")[2]
+    compared = re.findall(r"!ep_equal\((ep_embedded_image_int8\w*)[^|]*, id, sizeof id\)", direct)
+    assert compared == [f"ep_embedded_image_int8{name}" for name in ("", "_flash", "_dtcm")]
 
 
 def test_a_changed_byte_is_found_in_each_memory(packed: Pack, tmp_path: Path) -> None:
