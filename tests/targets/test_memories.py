@@ -136,7 +136,8 @@ def test_a_memory_with_the_params_of_another_pack_is_refused(packed: Pack, tmp_p
     changed = _changed(bundle, tmp_path, identity + bytes(32) + begin, other + bytes(32) + begin)
     code, said = say(changed, "verify")
     assert (code, said["code"]) == (2, "EP_E_PARAMS_MODEL")
-    direct = (bundle.path / "src" / "model.c").read_text().partition("edgepack_run_image_int8(void *memory")[2]
+    text = (bundle.path / "src" / "model.c").read_text()
+    direct = text.partition("edgepack_run_image_int8(void *memory")[2]
     compared = re.findall(r"!ep_equal\((ep_embedded_image_int8\w*)[^|]*, id, sizeof id\)", direct)
     assert compared == [f"ep_embedded_image_int8{name}" for name in ("", "_flash", "_dtcm")]
 
