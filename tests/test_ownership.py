@@ -96,7 +96,8 @@ READING = (
 OPENED = """
 bundle/assemble.py:_read_json bundle/assemble.py:_variants bundle/assemble.py:_write_kernels
 bundle/assemble.py:_write_sources bundle/compile_sources.py:included_files
-bundle/firmware/project.py:_link_flags bundle/firmware/project.py:_linker_script
+bundle/firmware/linker_script.py:_regions bundle/firmware/linker_script.py:linker_script
+bundle/firmware/placement.py:move_params bundle/firmware/project.py:_link_flags
 bundle/listed_files.py:copy_listed bundle/listed_files.py:find_damage bundle/merge_params.py:share_params
 bundle/recipe.py:gpu_kernels release/archives/reader.py:check_archive release/identity.py:_own_sources
 release/measure.py:_cpu release/processes.py:_call release/processes.py:do_call

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from edgepack.bundle.checksums import write_sums
 from edgepack.bundle.compile_sources import compile_sources
 from edgepack.bundle.documents import bundle_texts
 from edgepack.bundle.firmware import project as firmware
+from edgepack.bundle.firmware.placement import move_params
 from edgepack.bundle.layout import MANIFEST, SBOM
 from edgepack.bundle.manifest import (
     Artifact,
@@ -56,6 +58,8 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
     """
     progress("write sources", "")
     variants, blob = _variants(recipe)
+    if recipe.device.memories:
+        recipe, variants, blob = _placed(recipe, variants[-1], blob)
     plan = variants[-1].plan
     layout = _write_kernels(recipe, variants)
     params_id = _write_sources(recipe, variants, blob, layout)
@@ -97,6 +101,13 @@ def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:
     ], blob
 
 
+def _placed(recipe: Recipe, variant: Variant, blob: Path) -> tuple[Recipe, list[Variant], Path]:
+    """The recipe with what lies in which of the device's memories, and the plan and params in that order."""
+    output = recipe.build / "placed.bin"
+    plan, placed = move_params(variant.plan, recipe.device, recipe.compiled[-1].kernels, blob, output)
+    return replace(recipe, placed=placed), [replace(variant, plan=plan)], output
+
+
 def _write_kernels(recipe: Recipe, variants: Sequence[Variant]) -> bytes:
     """Kernels' objects and the user's C; returns the layout that params must have for them."""
     root = recipe.bundle
@@ -131,6 +142,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
             keep_denormals=recipe.options.strict_math,
             params_listed=listed,
             direct=recipe.device.bare_metal,
+            placed=recipe.placed,
         ),
         trusted=TrustedKey(recipe.params_key, layout) if recipe.params_key else None,
     )

@@ -25,6 +25,7 @@ __all__ = [
     "OptionalName",
     "OptionalSha256",
     "OptionalWord",
+    "SectionName",
     "Sha256",
     "UnitName",
     "Word",
@@ -47,6 +48,9 @@ OptionalSha256 = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")]
 #: An architecture, a triple, a version of edgepack's.
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]+$", max_length=300)]
 OptionalWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=300)]
+
+#: A section of an object file, as a linker script or C names it.
+SectionName = Annotated[str, StringConstraints(pattern=r"^\.[A-Za-z0-9_.$]+$", max_length=101)]
 
 #: A feature of LLVM's, with its sign.
 Feature = Annotated[str, StringConstraints(pattern=r"^[+-][A-Za-z0-9._-]+$", max_length=100)]

@@ -28,6 +28,16 @@ from edgepack.bundle.fields import (
     distinct,
 )
 from edgepack.bundle.layout import MANIFEST
+from edgepack.bundle.memory_records import (
+    ArenaSection,
+    BufferRecord,
+    Footprint,
+    FootprintMemory,
+    FootprintPart,
+    Memory,
+    Params,
+    ParamsSection,
+)
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.quantised_record import QuantisedRecord
 from edgepack.bundle.records import Record, model_schema, read_versioned
@@ -38,11 +48,13 @@ from edgepack.render.names import model_symbol
 __all__ = [
     "SCHEMA_FILE",
     "SCHEMA_VERSION",
+    "ArenaSection",
     "Artifact",
     "BufferRecord",
     "DeviceRecord",
     "FileRecord",
     "Footprint",
+    "FootprintMemory",
     "FootprintPart",
     "KernelRecord",
     "Manifest",
@@ -50,6 +62,7 @@ __all__ = [
     "ModelRecord",
     "OptionsRecord",
     "Params",
+    "ParamsSection",
     "Recorded",
     "RecordedTensor",
     "RunnerRecord",
@@ -177,65 +190,6 @@ class Artifact(Record):
         description="of a shared library: over what the system's loader reads of it; see bundle.md",
     )
     audit: dict[str, Any] = Field(default={}, description="what was found in the file when packing")
-
-
-class Params(Record):
-    """The parameters (weights)."""
-
-    mode: Literal["file", "embed", "caller"]
-    file: PathInBundle | None = Field(default=None, description="path in the bundle; none when embedded")
-    nbytes: int = Field(ge=0, description="bytes of the tensors' data")
-    id: Sha256 = Field(description="hex; the library accepts only params with this id")
-    tensors: int = Field(ge=0, description="how many there are")
-    growth: int = Field(default=0, ge=0, description="bytes more than the model's constants, for speed")
-    layout: OptionalSha256 = Field(
-        default="", description="hex; params of packs with the same fit its library"
-    )
-    key: OptionalSha256 = Field(
-        default="", description="hex; of Ed25519: the library takes params that it signed"
-    )
-
-
-class BufferRecord(Record):
-    """A region of the arena, and the steps during which it is in use, both included."""
-
-    name: str = Field(description="of the tensor, or what it holds; not unique")
-    offset: int = Field(ge=0, description="bytes from the arena's start")
-    nbytes: int = Field(ge=0)
-    first_step: int = Field(ge=0, description="index into the steps")
-    last_step: int = Field(ge=0, description="index into the steps")
-
-
-class Memory(Record):
-    """What a session needs, in bytes."""
-
-    arena: int = Field(ge=0, description="all intermediate tensors, planned")
-    lower_bound: int = Field(ge=0, description="most bytes live at once; no plan can be smaller")
-    peak_step: int = Field(description="index of the step at which the most bytes are live; -1: none")
-    scratch_threads: int = Field(default=1, ge=1, description="threads whose scratch the arena holds")
-    scratch_per_thread: int = Field(ge=0, description="beside the arena, if there are more threads")
-    gpu_arena: int = Field(default=0, ge=0, description="on the GPU, beside the params")
-    buffers: tuple[BufferRecord, ...] = Field(default=(), description="the arena's layout")
-    gpu_buffers: tuple[BufferRecord, ...] = Field(default=(), description="the layout of the GPU's arena")
-
-
-class FootprintPart(Record):
-    """A part of a firmware image, in bytes."""
-
-    name: str
-    flash: int = Field(ge=0)
-    ram: int = Field(ge=0)
-    note: str = ""
-
-
-class Footprint(Record):
-    """What the model takes in firmware, of a linked image with nothing else in it; in bytes."""
-
-    parts: tuple[FootprintPart, ...]
-    flash: int = Field(ge=0, description="of all parts")
-    ram: int = Field(ge=0, description="of all parts, the stack of a run among them")
-    flash_budget: int = Field(default=0, ge=0, description="what the device allows; 0 is not limited")
-    ram_budget: int = Field(default=0, ge=0, description="what the device allows; 0 is not limited")
 
 
 class Runtime(Record):

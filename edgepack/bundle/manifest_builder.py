@@ -10,6 +10,7 @@ from typing import Any
 
 from edgepack.abi.header import header
 from edgepack.bundle.manifest import (
+    ArenaSection,
     Artifact,
     BufferRecord,
     DeviceRecord,
@@ -18,6 +19,7 @@ from edgepack.bundle.manifest import (
     Manifest,
     Memory,
     Params,
+    ParamsSection,
     Recorded,
     RunnerRecord,
     Runtime,
@@ -30,6 +32,7 @@ from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.bundle.structure import NestedRecord
 from edgepack.config.device import Device
 from edgepack.config.models import MACHINE
+from edgepack.plan.memories import ParamsPiece, Placed
 from edgepack.plan.types import AnyStep, Arena, Copy, Plan, Step, TensorSpec
 from edgepack.render.model import Variant
 from edgepack.render.names import model_symbol
@@ -99,6 +102,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
             growth=plan.params_growth,
             layout=built.params_layout,
             key=recipe.params_key.hex(),
+            sections=tuple(ParamsSection(**asdict(one)) for one in _pieces(recipe)),
         ),
         runtime=Runtime(
             abi_version=header().abi_version,
@@ -108,14 +112,18 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
         ),
         artifacts=tuple(built.artifacts),
         footprint=built.footprint,
-        **_code(plan),
+        **_code(plan, recipe.placed),
         variants=tuple(_variant(*pair) for pair in variants),
         recorded=built.recorded,
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
-def _code(plan: Plan) -> dict[str, Any]:
+def _pieces(recipe: Recipe) -> tuple[ParamsPiece, ...]:
+    return () if recipe.placed is None else recipe.placed.pieces
+
+
+def _code(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
     """What a manifest says of a plan's kernels and their memory."""
     kernels = {kernel.symbol: kernel for kernel in plan.kernels}
     return {
@@ -128,6 +136,11 @@ def _code(plan: Plan) -> dict[str, Any]:
             gpu_arena=plan.gpu_arena.nbytes,
             buffers=_buffers(plan.arena),
             gpu_buffers=_buffers(plan.gpu_arena),
+            sections=()
+            if placed is None
+            else tuple(
+                ArenaSection(**asdict(one)) for one in placed.banks if one.nbytes or one is placed.banks[0]
+            ),
         ),
         "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
         "steps": tuple(_step(step) for step in plan.steps),

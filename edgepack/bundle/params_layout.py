@@ -49,5 +49,6 @@ def _described(plan: Plan) -> dict[str, Any]:
         "constants": [(one.dtype, one.shape, one.nbytes, one.offset) for one in plan.constants],
         "params": plan.params_bytes,
         "steps": [step(one) for one in plan.steps],
+        **({"banks": plan.arena.banks} if plan.arena.banks else {}),
         "arenas": [(one.nbytes, one.threads, one.scratch_bytes) for one in (plan.arena, plan.gpu_arena)],
     }

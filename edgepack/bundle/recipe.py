@@ -11,6 +11,7 @@ from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.config.device import Device
 from edgepack.pipeline.cache import Cache
 from edgepack.plan.binary import read_binaries
+from edgepack.plan.memories import Placed
 from edgepack.plan.types import ParamsMode
 from edgepack.render.gpu import GpuImage, GpuKernels
 from edgepack.render.sources import kernels_object
@@ -100,6 +101,8 @@ class Recipe:
         cache: where compiled C files are kept that do not depend on the model; None to compile them all.
         package: what it is called as a package.
         quantised: with the results of the model's quantisation; None for a model that is packed as it is.
+        placed: where the linker is to put params and intermediate results; None where the device names no
+            memories, and until they were placed.
         params_key: public key of Ed25519, 32 bytes, whose owner may give the library other params; b"" for
             nobody.
     """
@@ -121,6 +124,7 @@ class Recipe:
     package: PackageIdentity = PackageIdentity()
     params_key: bytes = b""
     quantised: Path | None = None
+    placed: Placed | None = None
 
     @property
     def made_with(self) -> dict[str, str]:

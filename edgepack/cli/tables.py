@@ -157,7 +157,7 @@ def footprint_table(manifest: Manifest) -> str:
     from edgepack.bundle.firmware.budget import footprint_rows
 
     header, *rows = footprint_rows(manifest.footprint)
-    return table(rows, header=["firmware", *header[1:]], right=[1, 2])
+    return table(rows, header=["firmware", *header[1:]], right=list(range(1, len(header) - 1)))
 
 
 def _growth(manifest: Manifest) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from edgepack.bundle.firmware.placement import place
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import check_opt_level, check_optimize, with_ram_budget
-from edgepack.errors import ModelError
+from edgepack.errors import CheckFailedError, ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
@@ -72,7 +73,16 @@ def check_model(
             cuts=error.cuts,
         )
     found = ModelCheck.of_plan(plan, model=model.name, device=profile.name)
-    return replace(found, warnings=(*found.warnings, *_beyond_budget(found, profile)))
+    beyond = _beyond_memories(plan, profile) if profile.memories else _beyond_budget(found, profile)
+    return replace(found, warnings=(*found.warnings, *beyond))
+
+
+def _beyond_memories(plan: Plan, device: Device) -> Iterator[str]:
+    """What the device's memories have no room for, its kernels' code left out, so that a pack would fail."""
+    try:
+        place(plan, device, 0)
+    except CheckFailedError as error:
+        yield f"{error.message[:-1]}: a pack would fail"
 
 
 def _beyond_budget(found: ModelCheck, device: Device) -> Iterator[str]:

@@ -185,7 +185,7 @@ def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
     if mode not in ("file", "embed", "caller"):
         raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
     if device.bare_metal:
-        firmware.check_options(device, mode)
+        firmware.check_options(device, mode, signed=options.params_key is not None)
     return mode
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from edgepack import resources
 from edgepack.config.document import Document, KeyPath, Origin, read
+from edgepack.config.memories import MemoryRegion
 from edgepack.config.models import Frozen, Name, Size, format_size
 from edgepack.config.validate import nearest, validate
 from edgepack.config.xtensa import no_xtensa_device
@@ -38,11 +39,15 @@ class Alias(Frozen):
         device: name of a built-in device.
         about: the chip's core and clock, and what of the chip is not used.
         budget: the chip's own memory, in the place of the device's budget; None where that holds.
+        memories: as in a device file; () where params and arena have one section each.
     """
 
     device: Name = Field(description="Name of a built-in device.")
     about: str = Field(min_length=1, description="The chip's core and clock, and what of it is not used.")
     budget: AliasBudget | None = Field(default=None, description="The chip's own flash and RAM.")
+    memories: tuple[MemoryRegion, ...] = Field(
+        default=(), description="As in a device file: the sections of the usual linker script."
+    )
 
     @property
     def sentence(self) -> str:
@@ -114,6 +119,12 @@ def _document(name: str, alias: Alias, whole: Document) -> Document:
         origins[("budget",)] = whole.origin((*at, "budget"))
         for part in data["budget"]:  # type: ignore[attr-defined]
             origins[("budget", part)] = whole.origin((*at, "budget", part))
+    if alias.memories:
+        data["memories"] = whole.data["aliases"][name]["memories"]
+        length = len(at)
+        for path, origin in whole.origins.items():
+            if path[: length + 1] == (*at, "memories"):
+                origins[path[length:]] = origin
     return Document(data, origins)
 
 

@@ -27,6 +27,7 @@ from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.config.host_gpu import detect_with_gpu
 from edgepack.config.load import Kind, Resolved
+from edgepack.config.memories import RAM, MemoryRegion, arena_room, mistake_in
 from edgepack.config.models import Frozen, Name, Size
 from edgepack.config.xtensa import NO_XTENSA
 from edgepack.errors import ConfigError
@@ -109,6 +110,10 @@ class Device(Frozen):
     runner: RunnerChoice
     audit: AuditPolicy = AuditPolicy()
     budget: Budget = Budget()
+    memories: tuple[MemoryRegion, ...] = Field(
+        default=(),
+        description="Of firmware: what may hold params and intermediate results, the nearest memory first.",
+    )
     gpu: GpuModel = GpuModel()
 
     @field_validator("arch", mode="before")
@@ -149,6 +154,10 @@ class Device(Frozen):
             raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
         if not self.bare_metal and self.budget != Budget():
             raise ValueError("budget: only firmware (os: none) has one")
+        if not self.bare_metal and self.memories:
+            raise ValueError("memories: only firmware (os: none) has sections for them")
+        if wrong := mistake_in(self.memories):
+            raise ValueError(wrong)
         for feature in self.cpu_requires:
             if feature not in CPU_FEATURES[self.arch]:
                 known = ", ".join(CPU_FEATURES[self.arch]) or "none"
@@ -180,6 +189,7 @@ class Device(Frozen):
 
     def cpu_target(self) -> CpuTarget:
         """What the compiler needs to know of it."""
+        arenas = [one.name for one in self.memories if one.arena]
         return CpuTarget(
             triple=self.llvm.triple,
             cpu=self.llvm.cpu,
@@ -195,6 +205,8 @@ class Device(Frozen):
             l3_bytes=self.cpu.l3,
             ram_bytes=self.budget.ram if self.bare_metal else 0,
             threads=self.threads,
+            arena_room=arena_room(self.memories, self.budget.ram),
+            tensors_beside=arenas.index(RAM) if RAM in arenas else -1,
         )
 
     def gpu_target(self, host: CpuTarget, precision: Precision = "fp32") -> GpuTarget | None:

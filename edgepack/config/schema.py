@@ -65,7 +65,8 @@ def schema_text(sort: str) -> str:
 
 
 class Field(NamedTuple):
-    """One field that a file can have: ``llvm.cpu``; ``compilers.NAME.cpu`` where the user chooses the key."""
+    """One field that a file can have: ``llvm.cpu``; ``compilers.NAME.cpu`` where the user chooses the key;
+    ``memories.N.name`` in a list."""
 
     name: str
     required: bool
@@ -81,9 +82,10 @@ def fields(model: type[BaseModel], prefix: str = "") -> Iterator[Field]:
         inner = next(
             (k for k in (kind, *get_args(kind)) if isinstance(k, type) and issubclass(k, BaseModel)), None
         )
+        listed = get_origin(kind) is tuple and inner is not None
         by_key = get_origin(kind) is dict and inner is not None
-        name = prefix + key + (".NAME" if by_key else "")
-        if inner is None or by_key:
+        name = prefix + key + (".NAME" if by_key else ".N" if listed else "")
+        if inner is None or by_key or listed:
             plain = get_args(kind)[0] if get_origin(kind) is tuple else kind
             values = get_args(plain) if get_origin(plain) is Literal else ()
             yield Field(name, info.is_required(), info.default, values, info.description or "")

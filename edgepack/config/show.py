@@ -50,6 +50,9 @@ def _lines(value: BaseModel | dict[str, Any], path: KeyPath, depth: int) -> Iter
 def _scalar(value: Any, path: KeyPath) -> str:
     if path in _SIZES:
         return format_size(value)
+    if isinstance(value, BaseModel):  # in a list
+        fields = (f"{name}: {_scalar(getattr(value, name), ())}" for name in type(value).model_fields)
+        return f"{{{', '.join(fields)}}}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -97,7 +97,8 @@ def _explain(model: type[BaseModel], document: Document, error: Any) -> _Mistake
     if kind == "value_error":
         if not path:  # a check over several fields: its text names the one to look at
             name, _, text = str(error["ctx"]["error"]).partition(": ")
-            return _Mistake(document.origin(tuple(name.split("."))), f"{name}: {text}")
+            where = tuple(int(part) if part.isdigit() else part for part in name.split("."))
+            return _Mistake(document.origin(where), f"{name}: {text}")
         return _Mistake(document.origin(path), f"{name}: {error['ctx']['error']}")
     text = re.sub(r"^Input should be ", "must be ", error["msg"])
     for theirs, ours in _WORDS.items():

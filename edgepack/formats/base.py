@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.layout import BundleLayout
-from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.manifest import Manifest, Memory
+from edgepack.errors import ConfigError
 from edgepack.formats.archives import Entry
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.signing.sums import signature_files
@@ -96,8 +97,18 @@ class ExportJob:
 
     def headers(self, folder: str) -> list[Entry]:
         """The C headers of all bundles, below ``folder/``: of targets that need different amounts of memory
-        those of the one that needs most, as ``<NAME>_SESSION_BYTES`` is there."""
-        most = max(self.bundles, key=lambda bundle: bundle.manifest.memory.arena)
+        those of the one that needs most, as ``<NAME>_SESSION_BYTES`` is there.
+
+        Raises:
+            ConfigError: their arenas are in different sections.
+        """
+        sections = {tuple(one.section for one in b.manifest.memory.sections) for b in self.bundles}
+        if len(sections) > 1:
+            raise ConfigError(
+                "The bundles have their arenas in different sections; a package has one header.",
+                hint="Export them one by one, or pack them for devices with the same `memories`.",
+            )
+        most = max(self.bundles, key=lambda bundle: _array_bytes(bundle.manifest.memory))
         paths = [path for path in most.files() if path.startswith("include/") and path.endswith(".h")]
         return [Entry(f"{folder}/{path.removeprefix('include/')}", most.root / path) for path in paths]
 
@@ -105,6 +116,11 @@ class ExportJob:
         """The licences of what the library holds, and what they cover, in ``LICENSES/``."""
         paths = [path for path in self.bundle.files() if path.startswith("LICENSES/")]
         return [Entry(path, self.bundle.root / path) for path in paths]
+
+
+def _array_bytes(memory: Memory) -> int:
+    """Bytes of the caller's array, where that is not all of the arena."""
+    return memory.sections[0].nbytes if memory.sections else memory.arena
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from edgepack.formats.archives import Entry, write_tar_gz
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import package_name
 from edgepack.formats.prefix import c_example
+from edgepack.plan.types import ALIGNMENT
 from edgepack.render.templates import render
 from edgepack.text.printable import printable
 
@@ -25,11 +26,14 @@ _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*[<"]([^<>"\n]+)[>"]')
 _DEEPEST = 20
 #: Bytes of params that a C compiler reads in seconds, as words.
 _MOST_EMBEDDED = 32 << 20
-#: What includes the params in model.c.
+#: What includes the params in model.c, in one piece or in several.
 _EMBEDDED = re.compile(
-    r"#if !defined\(EP_PARAMS_FILE\).*?EP_HIDDEN extern const unsigned char (ep_embedded_\w+)\[\];\n",
+    r"#if !defined\(EP_PARAMS_FILE\).*EP_HIDDEN extern const unsigned char ep_embedded_\w+\[\];\n",
     re.DOTALL,
 )
+_LABEL = re.compile(r"EP_HIDDEN extern const unsigned char (ep_embedded_\w+)\[\];\n")
+#: The section of params whose device names no memories.
+_SECTION = ".rodata.edgepack"
 
 
 def _objects(bundle: SourceBundle) -> list[str]:
@@ -78,30 +82,53 @@ def _lines(root: Path, path: str, there: Collection[str], header: str, depth: in
             yield line
 
 
-def _embedded(text: str, params: Path) -> str:
+def _embedded(text: str, bundle: SourceBundle) -> str:
     """model.c with the params as words in it."""
-    data = params.read_bytes()
-    data += bytes(-len(data) % 8)
-    words = [f"0x{int.from_bytes(data[at : at + 8], 'little'):x}u" for at in range(0, len(data), 8)]
-    lines = (",".join(words[at : at + 8]) for at in range(0, len(words), 8))
-
-    def block(match: re.Match[str]) -> str:
-        return (
-            "#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__\n"
-            '#error "the params are little-endian"\n#endif\n'
-            '#if defined(__ELF__)\n__attribute__((section(".rodata.edgepack"), aligned(64)))\n'
-            "#else\n__attribute__((aligned(64)))\n#endif\n"
-            f"static const uint64_t {match[1]}_words[] = {{\n" + ",\n".join(lines) + "\n};\n"
-            f"#define {match[1]} ((const unsigned char *){match[1]}_words)\n"
-        )
-
-    made, count = _EMBEDDED.subn(block, text)
-    if count != 1:
+    blocks = _EMBEDDED.findall(text)
+    labels = _LABEL.findall(blocks[0]) if len(blocks) == 1 else []
+    pieces = _pieces(bundle)
+    if len(labels) != len(pieces):
         raise ConfigError(
             "This bundle embeds its params in a way that this edgepack does not know.",
             hint="Pack the model again, or with `--params file`.",
         )
-    return made
+    made = (
+        "#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__\n"
+        '#error "the params are little-endian"\n#endif\n'
+    ) + "".join(_words(label, *piece) for label, piece in zip(labels, pieces, strict=True))
+    return _EMBEDDED.sub(lambda _: made, text)
+
+
+def _pieces(bundle: SourceBundle) -> list[tuple[str, bytes]]:
+    """The sections of the params, and what model.c puts into each: behind the first, the id comes before."""
+    params, file = bundle.manifest.params, (bundle.root / _params(bundle)).read_bytes()
+    begin = len(file) - params.nbytes
+    identity = bytes.fromhex(params.id).ljust(ALIGNMENT, b"\0")
+    found: list[tuple[str, bytes]] = []
+    for section, part in _sections(bundle):
+        data = file[begin + part.start : begin + part.stop]
+        found.append((section, (identity if found else file[:begin]) + data))
+    return found
+
+
+def _sections(bundle: SourceBundle) -> list[tuple[str, slice]]:
+    """The sections of embedded params, and which bytes of the params data each has."""
+    params = bundle.manifest.params
+    found = [(one.section, slice(one.offset, one.offset + one.nbytes)) for one in params.sections]
+    return found or [(_SECTION, slice(0, params.nbytes))]
+
+
+def _words(label: str, section: str, data: bytes) -> str:
+    """C of an array in a section, and what it is called."""
+    data += bytes(-len(data) % 8)
+    words = [f"0x{int.from_bytes(data[at : at + 8], 'little'):x}u" for at in range(0, len(data), 8)]
+    lines = (",".join(words[at : at + 8]) for at in range(0, len(words), 8))
+    return (
+        f'#if defined(__ELF__)\n__attribute__((section("{section}"), aligned(64)))\n'
+        "#else\n__attribute__((aligned(64)))\n#endif\n"
+        f"static const uint64_t {label}_words[] = {{\n" + ",\n".join(lines) + "\n};\n"
+        f"#define {label} ((const unsigned char *){label}_words)\n"
+    )
 
 
 def _write(job: ExportJob) -> Sequence[str]:
@@ -111,7 +138,7 @@ def _write(job: ExportJob) -> Sequence[str]:
     stem = f"{base}-{bundle.manifest.device.name}-{job.version}-c"
     source = re.sub(r"\A/\*.*?\*/\n", "", _amalgamated(bundle, "src/model.c", f"{name}.h"), flags=re.DOTALL)
     if bundle.params is None:
-        source = _embedded(source, bundle.root / _params(bundle))
+        source = _embedded(source, bundle)
     made_by = f"edgepack {bundle.manifest.edgepack}"
     head = f"/* {name}: the model and its runtime in one file. Generated by {made_by}.\n"
     objects = {path: f"{name}_{PurePosixPath(path).name}" for path in _objects(bundle)}
@@ -128,6 +155,7 @@ def _write(job: ExportJob) -> Sequence[str]:
         "libm": not shared or any(one.startswith("libm.") for one in needed),
         "bare": bundle.manifest.device.bare_metal,
         "embedded": bundle.params is None,
+        "sections": [f"`{section}`" for section, _ in _sections(bundle)],
         "edgepack": bundle.manifest.edgepack,
         **c_example(job, f'#include "{name}.h"'),
     }

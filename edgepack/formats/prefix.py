@@ -126,6 +126,7 @@ def c_example(job: ExportJob, include: str = "") -> Mapping[str, object]:
         "outputs": outputs,
         "embedded": job.bundle.params is None,
         "bare": job.bundle.manifest.device.bare_metal,
+        "placed": bool(job.bundle.manifest.memory.sections),
     }
     return {
         "example": render("formats/c/example.c.j2", values),

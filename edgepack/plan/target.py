@@ -77,6 +77,9 @@ class CpuTarget:
             denormal numbers: results differ from the model's own arithmetic by the order of sums only.
         float16_weights: weights that are float16 numbers are stored as such.
         float16_products: products by constant weights are computed in float16 (``--precision fp16``).
+        arena_room: what each memory of a microcontroller has room for of the arena, the nearest first; ():
+            there is one memory, without a limit.
+        tensors_beside: index of the one in which a model's inputs and outputs lie too; -1: none.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -100,6 +103,8 @@ class CpuTarget:
     strict_math: bool = False
     float16_weights: bool = False
     float16_products: bool = False
+    arena_room: tuple[int, ...] = ()
+    tensors_beside: int = -1
 
     @property
     def arch(self) -> str:
@@ -315,7 +320,8 @@ class CpuTarget:
     def from_json(cls, data: dict[str, Any]) -> CpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
-        return cls(**{**fields, "features": tuple(data["features"])})
+        lists = {key: tuple(data[key]) for key in ("features", "arena_room")}
+        return cls(**{**fields, **lists})
 
 
 def with_precision(target: CpuTarget, precision: str | None) -> CpuTarget:

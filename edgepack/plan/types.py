@@ -110,6 +110,8 @@ class Arena:
         threads: how many threads' scratch has its place in the arena, in each step.
         scratch_bytes: most scratch of *one* thread in any step, a multiple of ALIGNMENT. A session of more
             than ``threads`` threads needs this many bytes for each of its threads beside the arena.
+        banks: bytes of each part, where one memory has no room for the whole: the first so many offsets are
+            in the nearest memory, the next ones in the next; all scratch is in the first. () elsewhere.
     """
 
     nbytes: int = 0
@@ -118,6 +120,15 @@ class Arena:
     threads: int = 1
     scratch_bytes: int = 0
     buffers: tuple[ArenaBuffer, ...] = ()
+    banks: tuple[int, ...] = ()
+
+    def bank(self, offset: int) -> tuple[int, int]:
+        """(index of the bank with this offset, the offset in it)."""
+        for index, nbytes in enumerate(self.banks[:-1]):
+            if offset < nbytes:
+                return index, offset
+            offset -= nbytes
+        return max(0, len(self.banks) - 1), offset
 
 
 @dataclass(frozen=True)
@@ -294,7 +305,8 @@ class Plan:
 
 
 def _arena(data: dict[str, Any]) -> Arena:
-    return Arena(**{**data, "buffers": tuple(ArenaBuffer(**b) for b in data["buffers"])})
+    buffers = tuple(ArenaBuffer(**b) for b in data["buffers"])
+    return Arena(**{**data, "buffers": buffers, "banks": tuple(data["banks"])})
 
 
 def _step(data: dict[str, Any]) -> AnyStep:

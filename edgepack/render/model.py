@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import C_TYPES
+from edgepack.plan.memories import ArenaBank, ParamsPiece, Placed
 from edgepack.plan.target import CPU_FEATURES
-from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
+from edgepack.plan.types import ALIGNMENT, AnyStep, Argument, ParamsMode, Plan, Step
 from edgepack.render.calls import cascade_values, kernel_call, table_name
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
-from edgepack.render.names import c_string
+from edgepack.render.names import c_identifier, c_string
 from edgepack.render.params_file import params_data_offset, params_file_bytes
 from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
@@ -64,6 +65,7 @@ class Execution:
         params_listed: see :func:`edgepack.render.params_file.write_params`.
         direct: the library has a function that runs it without a session, on one thread; its params are
             embedded, and it has one variant.
+        placed: where the linker is to put embedded params; None: in one section, as everywhere.
     """
 
     cpu_arch: str
@@ -72,6 +74,18 @@ class Execution:
     keep_denormals: bool = False
     params_listed: bool = True
     direct: bool = False
+    placed: Placed | None = None
+
+    @property
+    def pieces(self) -> tuple[ParamsPiece, ...]:
+        """The params' pieces, where they are in more than one."""
+        pieces = () if self.placed is None else self.placed.pieces
+        return pieces if len(pieces) > 1 else ()
+
+    @property
+    def far_banks(self) -> tuple[ArenaBank, ...]:
+        """What of the arena is not in the caller's array."""
+        return () if self.placed is None else self.placed.banks[1:]
 
 
 def render_model(
@@ -97,14 +111,14 @@ def render_model(
     plan = variants[-1].plan
     arenas = [variant.plan.arena for variant in variants]
     largest = {
-        "arena_bytes": max(arena.nbytes for arena in arenas),
+        "arena_bytes": max(arena.banks[0] if arena.banks else arena.nbytes for arena in arenas),
         "scratch_bytes": max(arena.scratch_bytes for arena in arenas),
     }
     values = (
         model_values(plan, params_mode == "embed")
         | {
             "image_bytes": params_file_bytes(plan, listed=execution.params_listed),
-            "variants": [_variant(v, i, len(variants), execution.cpu_arch) for i, v in enumerate(variants)],
+            "variants": [_variant(v, i, len(variants), execution) for i, v in enumerate(variants)],
             "largest": largest,
             "arena_bytes": largest["arena_bytes"],
             "params_id": _bytes(params_id),
@@ -117,6 +131,10 @@ def render_model(
             **_gpu_sizes(variants),
             "cascades": any(k.cascade for variant in variants for k in variant.plan.kernels),
             "direct": _direct(plan, execution) if execution.direct else None,
+            "params_section": _quoted_section(execution.placed),
+            "pieces": _pieces(plan, execution),
+            "arena_section": "" if execution.placed is None else execution.placed.arena_section,
+            "far_banks": execution.far_banks,
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }
         | _custom(variants)
@@ -132,14 +150,48 @@ def _bytes(data: bytes) -> list[str]:
     return [f"0x{byte:02x}" for byte in data]
 
 
-def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[str, object]:
+def _quoted_section(placed: Placed | None) -> str:
+    """The section of params in one piece, as the assembler reads it, with its flags."""
+    if placed is None:
+        return '.rodata.edgepack,\\"a\\"'
+    return _section(placed.pieces[0])
+
+
+def _section(piece: ParamsPiece) -> str:
+    """A section with its flags in the assembler's words, in a string of C: RAM is written."""
+    return f'\\"{piece.section}\\",\\"{"aw" if piece.loaded_from else "a"}\\"'
+
+
+def _pieces(plan: Plan, execution: Execution) -> list[dict[str, object]]:
+    """What ``model.c.j2`` names of each piece of the params."""
+    begin = params_data_offset(plan, listed=execution.params_listed)
+    return [
+        {
+            "section": _section(piece),
+            "memory": piece.memory,
+            "label": _label(plan, piece, first=not index),
+            "data": begin if index == 0 else ALIGNMENT,
+            "nbytes": piece.nbytes,
+            "file_offset": begin + piece.offset if index else 0,
+            "file_bytes": piece.nbytes if index else begin + piece.nbytes,
+        }
+        for index, piece in enumerate(execution.pieces)
+    ]
+
+
+def _label(plan: Plan, piece: ParamsPiece, *, first: bool) -> str:
+    """The C name of a piece, with its header or, behind the first, the params' id before the data."""
+    return f"ep_embedded_{c_identifier(plan.name)}" + ("" if first else f"_{piece.memory}")
+
+
+def _variant(variant: Variant, index: int, count: int, execution: Execution) -> dict[str, object]:
     """What ``model.c.j2`` names of variant ``index`` of ``count``."""
     plan = variant.plan
     return {
         "suffix": "" if count == 1 else f"_{index}",
         "quoted_name": c_string(variant.name),
         "object": kernels_object(index, count).removeprefix("src/"),
-        "arena_bytes": plan.arena.nbytes,
+        "arena_bytes": plan.arena.banks[0] if plan.arena.banks else plan.arena.nbytes,
         "scratch_bytes": plan.arena.scratch_bytes,
         "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
@@ -150,13 +202,15 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
             if kernel.numbers
         ],
         "steps": [
-            {"index": i, "call": _call(plan, s)} for i, s in enumerate(plan.steps) if isinstance(s, Step)
+            {"index": i, "call": _call(plan, s, execution)}
+            for i, s in enumerate(plan.steps)
+            if isinstance(s, Step)
         ],
         "step_count": len(plan.steps),
         "step_scratch": _rows([n for s in plan.steps for n in _scratch(s)] or [0, 0]),
         "step_tasks": _rows([s.tasks if isinstance(s, Step) else 1 for s in plan.steps] or [0]),
         "gpu": gpu_values(plan, variant.gpu) if plan.gpu_api else None,
-        "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
+        "cpu_features": _cpu_features(execution.cpu_arch, variant.cpu_requires),
         "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
     }
 
@@ -164,9 +218,14 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
 def _direct(plan: Plan, execution: Execution) -> dict[str, object]:
     """What ``model.c.j2`` names of the function that runs the model without a session."""
     return {
-        "calls": [_direct_call(plan, s) for s in plan.steps if isinstance(s, Step)],
+        "calls": [_direct_call(plan, s, execution) for s in plan.steps if isinstance(s, Step)],
         "data_offset": params_data_offset(plan, listed=execution.params_listed),
     }
+
+
+def _bank(bank: ArenaBank) -> str:
+    """The C name of a part of the arena that is not the caller's."""
+    return f"ep_arena_{bank.memory}"
 
 
 def _gpu_sizes(variants: Sequence[Variant]) -> dict[str, int]:
@@ -211,14 +270,15 @@ def _prototype(function: CFunction) -> str:
     return ", ".join([*parts, *("int32_t" if isinstance(n, int) else "float" for n in function.numbers)])
 
 
-def _call(plan: Plan, step: Step) -> str:
+def _call(plan: Plan, step: Step, execution: Execution) -> str:
     """What a step does, as a C expression."""
-    return _called(plan, step, [_argument(plan, a) for a in step.arguments], ("lo", "hi"))
+    arguments = [_far(plan, a, execution) or _argument(plan, a) for a in step.arguments]
+    return _called(plan, step, arguments, ("lo", "hi"))
 
 
-def _direct_call(plan: Plan, step: Step) -> str:
+def _direct_call(plan: Plan, step: Step, execution: Execution) -> str:
     """What a step does in the function that runs the model without a session."""
-    arguments = [_direct_argument(plan, step, a) for a in step.arguments]
+    arguments = [_far(plan, a, execution) or _direct_argument(plan, step, a) for a in step.arguments]
     return _called(plan, step, arguments, ("0", str(step.tasks)))
 
 
@@ -241,6 +301,22 @@ def _called(plan: Plan, step: Step, arguments: Sequence[str], tasks: tuple[str, 
         return kernel_call(kernel, arguments, tasks)
     given = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
     return f"{function.symbol}({', '.join([*arguments, *given])})"
+
+
+def _far(plan: Plan, argument: Argument, execution: Execution) -> str:
+    """A constant that is not in the first piece of the params, or a place in the arena that is not in the
+    caller's array; "" for anything else."""
+    if argument.kind == "arena":
+        bank, offset = plan.arena.bank(argument.offset)
+        return f"(void *)({_bank(execution.far_banks[bank - 1])} + {offset})" if bank else ""
+    if argument.kind != "constant":
+        return ""
+    constant = plan.constants[argument.index]
+    for piece in execution.pieces[1:]:
+        if piece.holds(constant.offset):
+            offset = ALIGNMENT + constant.offset - piece.offset + argument.offset
+            return f"(void *)({_label(plan, piece, first=False)} + {offset})"
+    return ""
 
 
 def _argument(plan: Plan, argument: Argument) -> str:

@@ -150,10 +150,14 @@ def _footprint(manifest: Manifest) -> BarChart | None:
     """Flash and RAM of firmware."""
     if manifest.footprint is None:
         return None
+    others = [one.name for one in manifest.footprint.memories if one.used]
     rows = [
         BarRow(
             part.name,
-            (Value(part.flash, human_bytes(part.flash)), Value(part.ram, human_bytes(part.ram))),
+            tuple(
+                Value(nbytes, human_bytes(nbytes))
+                for nbytes in (part.flash, part.ram, *(part.memories.get(name, 0) for name in others))
+            ),
             part.note,
         )
         for part in manifest.footprint.parts
@@ -162,7 +166,7 @@ def _footprint(manifest: Manifest) -> BarChart | None:
         "Flash and RAM",
         "What the model takes in firmware, of a linked image with nothing else in it.",
         "part",
-        ("flash", "RAM"),
+        ("flash", "RAM", *others),
         rows,
     )
 

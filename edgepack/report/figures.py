@@ -36,6 +36,8 @@ WIDTH = 960
 _LABELS, _ROW, _HEAD, _GAP = 290, 26, 30, 20
 #: Room for the text at the end of a bar.
 _TEXT = 132
+#: The most of a panel that it takes, and how many colours of bars there are.
+_MOST_TEXT, _SERIES = 0.65, 2
 _LEFT, _RIGHT, _TOP = 76, 12, 12
 _MAP, _BETWEEN, _CURVE, _AXIS = 300, 34, 90, 40
 
@@ -122,6 +124,7 @@ def bar_chart(
         headings: of the panels, what their values are.
     """
     room = (WIDTH - _LABELS - _GAP * (len(headings) - 1)) / len(headings)
+    text = min(_TEXT, _MOST_TEXT * room)
     longest = [max((row.values[i].number for row in rows), default=0) or 1.0 for i in range(len(headings))]
     panels = tuple(Panel(_round(_LABELS + i * (room + _GAP)), heading) for i, heading in enumerate(headings))
     drawn = []
@@ -129,9 +132,9 @@ def bar_chart(
         bars = tuple(
             Bar(
                 panel.x,
-                _bar(value.number / longest[i] * (room - _TEXT)),
+                _bar(value.number / longest[i] * (room - text)),
                 value.text,
-                "rest" if row.others else f"s{i}",
+                "rest" if row.others else f"s{i % _SERIES}",
             )
             for i, (panel, value) in enumerate(zip(panels, row.values, strict=True))
         )

@@ -20,8 +20,9 @@ def test_every_alias_leads_to_a_device() -> None:
         assert alias.device in known, name
         made, base = load_device(name), load_device(alias.device)
         assert made.name == name
-        different = {"name", "description", "budget"}
+        different = {"name", "description", "budget", "memories"}
         assert made.model_dump(exclude=different) == base.model_dump(exclude=different)
+        assert made.memories == alias.memories
 
 
 def test_no_alias_shadows_a_device_or_a_name_that_has_none() -> None:

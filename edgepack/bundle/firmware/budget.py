@@ -1,20 +1,23 @@
 """How much flash and RAM a model takes in firmware, by part, and whether that is within the device's budget.
 
 The parts are sections of a linked image that holds the model, the start code and nothing else
-(``templates/firmware/example.c.j2``, ``sections.ld``), so what the linker dropped is not counted, and what it
-took from libraries is.
+(``templates/firmware/example.c.j2``, ``sections.ld.j2``), so what the linker dropped is not counted, and what
+it took from libraries is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgepack.bundle.manifest import Footprint, FootprintPart
+from edgepack.bundle.manifest import Footprint, FootprintMemory, FootprintPart
 from edgepack.config.device import Device
+from edgepack.config.memories import FLASH, RAM
 from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.code_size import section_bytes
 from edgepack.objectfiles.elf.stack_depth import METHOD, stack_bytes
+from edgepack.plan.memories import Placed
 from edgepack.render.formatting import human_bytes
 
 __all__ = ["check_budget", "estimate", "footprint_rows", "measure"]
@@ -24,53 +27,88 @@ _PARTS = {
     "kernels": ((".kernels",), ""),
     "runtime": ((".runtime",), "what calls the kernels"),
     "params": ((".params",), ""),
-    "start and library": ((".vectors", ".text"), "start code, what is called of the C library"),
+    "start and library": ((".vectors", ".text", ".copies"), "start code, what is called of the C library"),
     "arena": ((".arena",), "intermediate results"),
     "data": ((".data", ".bss"), "the example's inputs and outputs, the library's variables"),
 }
 _INITIALISED = ".data"
-_IN_RAM = {".arena", ".data", ".bss"}
+_IN_RAM = {".data", ".bss"}
 
 
-def measure(image: Path, device: Device) -> Footprint:
-    """What a linked image takes of a device's flash and RAM, by part."""
+def measure(image: Path, device: Device, placed: Placed | None = None) -> Footprint:
+    """What a linked image takes of a device's flash, RAM and other memories, by part."""
     sizes = section_bytes(image)
+    arena = RAM if placed is None else placed.banks[0].memory
 
     def part(name: str, sections: Sequence[str], note: str) -> FootprintPart:
-        flash = sum(sizes.get(s, 0) for s in sections if s not in _IN_RAM or s == _INITIALISED)
-        ram = sum(sizes.get(s, 0) for s in sections if s in _IN_RAM)
-        return FootprintPart(name=name, flash=flash, ram=ram, note=note)
+        used: Counter[str] = Counter()
+        for section in sections:
+            memory = arena if section == ".arena" else RAM if section in _IN_RAM else FLASH
+            for one in (memory, FLASH) if section == _INITIALISED else (memory,):
+                used[one] += sizes.get(section, 0)
+        if name == "arena" and placed is not None:
+            for bank in placed.banks[1:]:
+                used[bank.memory] += sizes.get(f".arena.{bank.memory}", 0)
+        if name == "params" and placed is not None:
+            for piece in placed.pieces:
+                for memory in filter(None, (piece.memory, piece.loaded_from)):
+                    used[memory] += sizes.get(f".params.{piece.memory}", 0)
+        return _part(name, used, note)
 
     parts = [part(name, *what) for name, what in _PARTS.items()]
     parts.append(FootprintPart(name="stack", flash=0, ram=stack_bytes(image), note=METHOD))
     return _footprint(parts, device)
 
 
-def estimate(kernels: Path, params_bytes: int, arena_bytes: int, device: Device) -> Footprint:
+def estimate(
+    kernels: Path, params_bytes: int, arena_bytes: int, device: Device, placed: Placed | None = None
+) -> Footprint:
     """The largest parts before anything is linked: no image can be smaller.
 
     Args:
         kernels: the object of the model's kernels.
         params_bytes: of the params' file.
         arena_bytes: that a run needs.
+        placed: where params and arena lie; None: in flash and RAM.
     """
+    params = Counter({FLASH: params_bytes} if placed is None else {})
+    for piece in () if placed is None else placed.pieces:
+        for memory in filter(None, (piece.memory, piece.loaded_from)):
+            params[memory] += piece.nbytes
+    banks = () if placed is None else placed.banks
+    arena = {bank.memory: bank.nbytes for bank in banks} or {RAM: arena_bytes}
     return _footprint(
         [
             FootprintPart(name="kernels", flash=section_bytes(kernels).get(".text", 0), ram=0, note=""),
-            FootprintPart(name="params", flash=params_bytes, ram=0, note=""),
-            FootprintPart(name="arena", flash=0, ram=arena_bytes, note="intermediate results"),
+            _part("params", params, ""),
+            _part("arena", arena, "intermediate results"),
         ],
         device,
     )
 
 
+def _part(name: str, used: Mapping[str, int], note: str) -> FootprintPart:
+    """A part of an image by what it takes of each memory."""
+    others = {memory: nbytes for memory, nbytes in used.items() if memory not in {FLASH, RAM} and nbytes}
+    return FootprintPart(
+        name=name, flash=used.get(FLASH, 0), ram=used.get(RAM, 0), note=note, memories=others
+    )
+
+
 def _footprint(parts: Sequence[FootprintPart], device: Device) -> Footprint:
+    others = [one for one in device.memories if one.name not in {FLASH, RAM}]
     return Footprint(
         parts=tuple(parts),
         flash=sum(part.flash for part in parts),
         ram=sum(part.ram for part in parts),
         flash_budget=device.budget.flash,
         ram_budget=device.budget.ram,
+        memories=tuple(
+            FootprintMemory(
+                name=one.name, used=sum(part.memories.get(one.name, 0) for part in parts), budget=one.size
+            )
+            for one in others
+        ),
     )
 
 
@@ -88,15 +126,16 @@ def check_budget(
         for what, used, budget in (
             ("flash", found.flash, found.flash_budget),
             ("RAM", found.ram, found.ram_budget),
+            *((one.name, one.used, one.budget) for one in found.memories),
         )
         if 0 < budget < used
     ]
     if not over:
         return
     rows = footprint_rows(found)
-    first, *sizes = (max(len(row[column]) for row in rows) for column in range(3))
+    first, *sizes = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1])
     table = "\n".join(
-        "  ".join((row[0].ljust(first), *map(str.rjust, row[1:3], sizes), row[3])).rstrip() for row in rows
+        "  ".join((row[0].ljust(first), *map(str.rjust, row[1:-1], sizes), row[-1])).rstrip() for row in rows
     )
     raise CheckFailedError(
         f"{name} is too large for {device.name}: it needs {'at least ' if estimated else ''}"
@@ -109,15 +148,19 @@ def check_budget(
 
 
 def footprint_rows(found: Footprint) -> list[list[str]]:
-    """The rows of a table: part, flash, RAM, note; the first row is the header."""
+    """The rows of a table: part, flash, RAM, other memories, note; the first row is the header."""
 
     def cell(value: int) -> str:
         return human_bytes(value) if value else ""
 
-    rows = [["part", "flash", "RAM", ""]]
-    rows += [[part.name, cell(part.flash), cell(part.ram), part.note] for part in found.parts]
-    rows.append(["total", human_bytes(found.flash), human_bytes(found.ram), ""])
-    used, allowed = (found.flash, found.ram), (found.flash_budget, found.ram_budget)
+    names = [one.name for one in found.memories]
+    rows = [["part", "flash", "RAM", *names, ""]]
+    for part in found.parts:
+        sizes = (part.flash, part.ram, *(part.memories.get(name, 0) for name in names))
+        rows.append([part.name, *map(cell, sizes), part.note])
+    used = (found.flash, found.ram, *(one.used for one in found.memories))
+    allowed = (found.flash_budget, found.ram_budget, *(one.budget for one in found.memories))
+    rows.append(["total", *map(human_bytes, used), ""])
     if any(allowed):
         rows.append(["budget", *map(cell, allowed), ""])
     excess = [cell(max(0, most and n - most)) for n, most in zip(used, allowed, strict=True)]

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.firmware.budget import check_budget, estimate, measure
 from edgepack.bundle.firmware.emulator import EMULATORS
+from edgepack.bundle.firmware.linker_script import (
+    ARENA_SECTION,
+    board_script,
+    copied_memories,
+    linker_script,
+    machine,
+)
 from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
 from edgepack.config.device import Device
 from edgepack.errors import ConfigError
@@ -57,21 +64,26 @@ SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
 _OF_LOADER = ("compare.c", "compare.h")
 
 
-def check_options(device: Device, params_mode: str) -> None:
+def check_options(device: Device, params_mode: str, *, signed: bool) -> None:
     """Raise ConfigError for what firmware cannot be packed with."""
     if params_mode != "embed":
         raise ConfigError(
             f"{device.name} has no files, so --params {params_mode} is not possible.",
             hint="Leave --params out: the params go into the image, in flash.",
         )
+    if device.memories and signed:
+        raise ConfigError(
+            f"{device.name} has params in several memories, so its library takes none that a key signs.",
+            hint="Leave the key out, or take a device without `memories`.",
+        )
     if "shared" in device.artifacts:
         raise ConfigError(
             f"{device.name} has nothing that loads shared libraries.", hint="`artifacts: [static, program]`."
         )
-    if not _board(device).is_file():
+    if not board_script(device).is_file():
         known = ", ".join(sorted(path.stem for path in (TEMPLATES / _FOLDER / "boards").glob("*.ld")))
         raise ConfigError(
-            f"device {device.name}: there is no linker script for the board {_machine(device)!r}.",
+            f"device {device.name}: there is no linker script for the board {machine(device)!r}.",
             hint=f"`runner: {{options: {{machine: ...}}}}` takes: {known}.",
         )
 
@@ -79,7 +91,8 @@ def check_options(device: Device, params_mode: str) -> None:
 def check_estimate(recipe: Recipe, plan: Plan) -> None:
     """Raise CheckFailedError if the largest parts alone are over the device's budget."""
     kernels = recipe.bundle / recipe.kernels[-1]
-    found = estimate(kernels, params_file_bytes(plan, listed=False), plan.arena.nbytes, recipe.device)
+    params_bytes = params_file_bytes(plan, listed=False)
+    found = estimate(kernels, params_bytes, plan.arena.nbytes, recipe.device, recipe.placed)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth, estimated=True)
 
 
@@ -91,6 +104,8 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
     for path in sorted(one for part in _folders(recipe.device) for one in part.iterdir()):
         if path.suffix in {".c", ".h"}:
             shutil.copyfile(path, folder / path.name)
+    if copied_memories(recipe.placed):
+        shutil.copyfile(TEMPLATES / _FOLDER / "memories" / "start.c", folder / "start.c")
     for path in sorted((root / "src" / "loader").iterdir()):
         if path.name not in _OF_LOADER:
             path.unlink()
@@ -98,7 +113,7 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
     generated = {
         "recorded.c": render("firmware/recorded.c.j2", values | _recorded(root, recorded)),
         "example.c": render("firmware/example.c.j2", values),
-        f"{_machine(recipe.device)}.ld": _linker_script(recipe.device),
+        f"{machine(recipe.device)}.ld": linker_script(recipe.device, recipe.placed),
     }
     for name, text in generated.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -116,7 +131,7 @@ def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: S
     """
     example = recipe.build / "example.elf"
     _link(recipe, [*(objects[name] for name in _EXAMPLE), *library], example)
-    found = measure(example, recipe.device)
+    found = measure(example, recipe.device, recipe.placed)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth)
     return found
 
@@ -140,7 +155,7 @@ def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, fold
         folders = _folders(toolchain.device)
         source = next(one for part in folders if (one := part / Path(name).name).is_file())
         toolchain.compile_c(source, support[-1], include=[TEMPLATES / "runtime", *folders])
-    flags = _link_flags(toolchain.device, folder)
+    flags = _link_flags(linker_script(toolchain.device), folder)
     toolchain.link_program([*support, *objects], output, flags=flags)
 
 
@@ -149,7 +164,7 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     libraries: path in the bundle -> text; an empty text leaves out the common file."""
     values = _values(recipe, plan) | {
         "m": manifest,
-        "board": _machine(recipe.device),
+        "board": machine(recipe.device),
         "emulator": _emulator(recipe.device),
         "toolchain_files": [f"{family}.cmake" for family in recipe.device.compilers],
         "check_sources": _CHECK,
@@ -184,38 +199,27 @@ def _folders(device: Device) -> tuple[Path, Path]:
 
 
 def _emulator(device: Device) -> str:
-    return " ".join(EMULATORS[device.arch].command(_machine(device), device.runner.cpu))
-
-
-def _machine(device: Device) -> str:
-    return str(device.runner.options.get("machine", ""))
-
-
-def _board(device: Device) -> Path:
-    return TEMPLATES / _FOLDER / "boards" / f"{_machine(device)}.ld"
+    return " ".join(EMULATORS[device.arch].command(machine(device), device.runner.cpu))
 
 
 def _link(recipe: Recipe, objects: Sequence[Path], output: Path) -> None:
-    flags = _link_flags(recipe.device, recipe.build)
-    recipe.toolchain.link_program(objects, output, flags=flags)
+    script = linker_script(recipe.device, recipe.placed)
+    recipe.toolchain.link_program(objects, output, flags=_link_flags(script, recipe.build))
 
 
-def _link_flags(device: Device, folder: Path) -> tuple[str, ...]:
-    """Options that link for the device's board; the script is written to ``folder``."""
+def _link_flags(board: str, folder: Path) -> tuple[str, ...]:
+    """Options that link with a board's script; it is written to ``folder``."""
     script = folder / "firmware.ld"
     # zig's libraries come with debug information, which holds paths of the machine that they were built on.
-    text = _linker_script(device) + DISCARD_DEBUG.read_text(encoding="utf-8")
+    text = board + DISCARD_DEBUG.read_text(encoding="utf-8")
     script.write_text(text, encoding="utf-8", newline="\n")
     return ("-T", str(script.absolute()), "-Wl,-e,Reset_Handler")
 
 
-def _linker_script(device: Device) -> str:
-    parts = (_board(device), TEMPLATES / _FOLDER / "sections.ld")
-    return "".join(path.read_text(encoding="utf-8") for path in parts)
-
-
 def _values(recipe: Recipe, plan: Plan) -> dict[str, Any]:
-    return model_values(plan, recipe.params_mode == "embed") | {"steps": max(1, len(plan.steps))}
+    values = model_values(plan, recipe.params_mode == "embed")
+    section = f"{values['macro']}_ARENA_SECTION" if recipe.placed is not None else f'"{ARENA_SECTION}"'
+    return values | {"steps": max(1, len(plan.steps)), "arena_attribute": section}
 
 
 def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:

@@ -111,16 +111,19 @@ def _place_over(
     shared: Mapping[tuple[int, int], Shared],
     alignment: int,
     order: Sequence[int],
+    borders: Sequence[int] = (),
 ) -> tuple[list[int], int]:
     """As :func:`_place`, where some buffers may lie over others: each goes to the lowest place.
 
     Args:
         shared: by what is read and what is written.
+        borders: offsets that no buffer may lie across, multiples of the alignment.
     """
     offsets = [-1] * len(sizes)
     total = 0
     for i in order:
         refused: list[tuple[int, int, int]] = []  # between two places, but at one
+        refused += [(border - sizes[i], border, -1) for border in borders]
         for j in overlaps[i]:
             if offsets[j] < 0:
                 continue
@@ -164,6 +167,8 @@ def plan_arena(
     alignment: int = ALIGNMENT,
     threads: int = 1,
     scratch_bytes: int = 0,
+    borders: Sequence[int] = (),
+    first: frozenset[int] = frozenset(),
 ) -> Arena:
     """The arena for ``requests``.
 
@@ -171,6 +176,8 @@ def plan_arena(
         shared: which of them may lie over each other.
         alignment: of each buffer, in bytes.
         threads, scratch_bytes: handed through; ``requests`` holds the scratch of so many threads.
+        borders: offsets that no buffer may lie across, multiples of the alignment.
+        first: indices of those that are placed before the others, so below them.
     """
     bound, peak = lower_bound(requests, shared, alignment)
     best: tuple[list[int], int] | None = None
@@ -178,8 +185,9 @@ def plan_arena(
     pairs = {(pair.read, pair.written): pair for pair in shared}
 
     def placed(order: Sequence[int]) -> tuple[list[int], int]:
-        if pairs:
-            return _place_over(sizes, overlaps, pairs, alignment, order)
+        if pairs or borders:
+            before = sorted(order, key=lambda i: i not in first)
+            return _place_over(sizes, overlaps, pairs, alignment, before, borders)
         return _place(sizes, overlaps, order)
 
     for order in _orders(requests, sizes, over=bool(pairs)):

@@ -90,8 +90,8 @@ def build_plan(
     def laid_out(program: Program) -> Built:
         return Layout(program, signature, selector, threads=threads).finish(name, slow)
 
-    if target.ram_bytes and target.opt_level >= ALL:
-        built = fit_ram(program, selector, arena_limit(target.ram_bytes, signature), laid_out)
+    if (limit := arena_limit(target, signature)) and target.opt_level >= ALL:
+        built = fit_ram(program, selector, limit, laid_out)
     else:
         built = laid_out(program)
     counted = None if target.computes_floats else floats.count

@@ -17,6 +17,7 @@ from tvm.tirx import PrimFunc
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, Stage
 from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.planner.arena import Request, Shared, aligned, plan_arena
+from edgepack.compiler.planner.arena_banks import plan_banks
 from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.float16_gpu import HalfTensors
 from edgepack.compiler.planner.program import Call, Program, Value
@@ -291,8 +292,9 @@ class Layout:
             slow: what the plan says of slow kernels.
         """
         arenas = {
-            "arena": plan_arena(
+            "arena": plan_banks(
                 self.requests["cpu"],
+                self._room(),
                 shared=self._shared(),
                 alignment=self.cpu.target.data_alignment,
                 threads=self.threads,
@@ -324,6 +326,15 @@ class Layout:
         functions = {s: f for s, f in self.cpu.functions.items() if s in used}
         texts = {s: t for s, t in self.gpu.texts.items() if s in used} if self.gpu else {}
         return Built(plan, functions, tuple(self.pool.arrays), texts)
+
+    def _room(self) -> list[int]:
+        """What each memory has room for of the arena, beside inputs and outputs."""
+        target = self.cpu.target
+        tensors = sum(one.nbytes for one in (*self.signature.inputs, *self.signature.outputs))
+        return [
+            max(0, nbytes - tensors) if index == target.tensors_beside else nbytes
+            for index, nbytes in enumerate(target.arena_room)
+        ]
 
     def _shared(self) -> list[Shared]:
         """Pairs of buffers of which one is read for the last time where the other is written first."""

@@ -13,6 +13,7 @@ from edgepack.compiler.planner.layout import Built
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.plan.cascade import Cascade
+from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Arena, Plan, Signature
 
 __all__ = ["arena_limit", "fit_ram"]
@@ -30,10 +31,12 @@ CALL_INSTRUCTIONS, MOVE_INSTRUCTIONS = 250, 4
 TRIED, MOST_CASCADES = 8, 4
 
 
-def arena_limit(ram_bytes: int, signature: Signature) -> int:
-    """Bytes that the arena may take of so much RAM, inputs and outputs being in it too; at least 1."""
+def arena_limit(target: CpuTarget, signature: Signature) -> int:
+    """Bytes that the arena may take, inputs and outputs being in RAM too; 0 where that is not limited."""
     tensors = sum(spec.nbytes for spec in (*signature.inputs, *signature.outputs))
-    return max(1, ram_bytes - tensors - OTHER_BYTES)
+    if target.arena_room:
+        return max(1, sum(target.arena_room) - (tensors if target.tensors_beside >= 0 else 0))
+    return max(1, target.ram_bytes - tensors - OTHER_BYTES) if target.ram_bytes else 0
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,30 @@ static ep_status ep_params_read(const unsigned char *image, size_t nbytes, ep_pa
     return nbytes == header->file_bytes ? EP_OK : EP_E_PARAMS_CORRUPT;
 }
 
+#if defined(EP_PARAMS_PIECES)
+/* A piece of the library's own params in a memory of its own; EP_PARAMS_ID_BYTES before its data lies the
+ * params' id, but for the first, whose header has it. */
+typedef struct ep_params_piece {
+    const unsigned char *data;
+    size_t nbytes;
+} ep_params_piece;
+
+enum { EP_PARAMS_ID_BYTES = 64 };
+
+/* Of model.c: EP_PARAMS_PIECES of them, in the order of the data. */
+static const ep_params_piece *ep_params_pieces(void);
+
+/* Whether the params are the library's own, and all pieces of one pack: memories may be programmed one by
+ * one. */
+static int ep_params_whole(const ep_descriptor *descriptor, const unsigned char *image) {
+    int whole = image == descriptor->embedded_params;
+    for (size_t i = 1; whole && i < EP_PARAMS_PIECES; i++) {
+        whole = ep_equal(ep_params_pieces()[i].data - EP_PARAMS_ID_BYTES, image + EP_PARAMS_ID, 32);
+    }
+    return whole;
+}
+#endif
+
 #if defined(EP_PARAMS_KEY)
 /* Whether the key that the library trusts signed the params, for its layout and with this version. */
 static int ep_params_signed(const unsigned char *image, const ep_params_header *header) {
@@ -129,7 +153,14 @@ static ep_status ep_params_hash(const unsigned char *image, const ep_params_head
     unsigned char digest[32];
     ep_sha256 hash;
     ep_sha256_init(&hash);
+#if defined(EP_PARAMS_PIECES)
+    (void)header;
+    for (size_t i = 0; i < EP_PARAMS_PIECES; i++) {
+        ep_sha256_update(&hash, ep_params_pieces()[i].data, ep_params_pieces()[i].nbytes);
+    }
+#else
     ep_sha256_update(&hash, image + (size_t)header->data_offset, (size_t)header->data_bytes);
+#endif
     ep_sha256_final(&hash, digest);
     return ep_equal(digest, image + EP_PARAMS_ID, sizeof digest) ? EP_OK : EP_E_PARAMS_HASH;
 }
@@ -152,6 +183,11 @@ static ep_status ep_params_attach(const ep_descriptor *descriptor, const unsigne
     if (status == EP_OK) {
         status = ep_params_trusted(descriptor, image, &header, options);
     }
+#if defined(EP_PARAMS_PIECES)
+    if (status == EP_OK && !ep_params_whole(descriptor, image)) {
+        status = EP_E_PARAMS_MODEL;
+    }
+#endif
     if (status == EP_OK && ep_params_hashed(descriptor, image)) {
         status = ep_params_hash(image, &header);
     }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import permutations
+from typing import Any
 
 import pytest
 
 from edgepack.compiler.planner.arena import Request, Shared, lower_bound, plan_arena
+from edgepack.compiler.planner.arena_banks import plan_banks
 from edgepack.plan.types import ALIGNMENT, Arena
 
 
@@ -113,3 +116,52 @@ def test_random_chains_lie_over_each_other_as_far_as_they_may(seed: int) -> None
     assert {frozenset(names) for names in _overlaps(arena)} <= allowed.keys()
     assert all(b.offset % 16 == 0 and b.offset + b.nbytes <= arena.nbytes for b in arena.buffers)
     assert arena.lower_bound <= arena.nbytes <= plan_arena(requests, alignment=16).nbytes
+
+
+def test_an_arena_in_several_memories_has_no_buffer_in_two() -> None:
+    parted = [_parted(random.Random(seed)) for seed in range(12)]
+    assert sum(parted) >= 6, "of the others, whole buffers have no room"
+
+
+def _parted(rng: random.Random) -> bool:
+    """Whether the arena of random requests, checked, was planned for several memories."""
+    requests = []
+    for i in range(rng.randint(12, 30)):
+        first = rng.randint(0, 20)
+        scratch = rng.random() < 0.2
+        nbytes = rng.choice([8, 100] if scratch else [0, 8, 100, 1000, 2048])
+        name = f"{'scratch' if scratch else 'b'}{i}"
+        requests.append(Request(name, nbytes, first, first + rng.randint(0, 4)))
+    pairs = [
+        Shared(i, j, rng.choice([None, -64, 0]))
+        for i, j in permutations(range(len(requests)), 2)
+        if requests[i].last_step == requests[j].first_step > requests[i].first_step and rng.random() < 0.3
+    ]
+    common: dict[str, Any] = {"shared": pairs, "alignment": 8, "threads": 1, "scratch_bytes": 0}
+    whole = plan_banks(requests, [], **common)
+    assert whole == plan_arena(requests, **common) and not whole.banks
+    assert plan_banks(requests, [whole.nbytes - 1, whole.nbytes], **common) == whole
+    room = [int(whole.nbytes * 0.6), int(whole.nbytes * 0.3), int(whole.nbytes * 0.5)]
+    arena = plan_banks(requests, room, **common)
+    if not arena.banks:
+        assert arena == whole
+        return False
+    assert all(0 <= nbytes <= most for nbytes, most in zip(arena.banks, room, strict=False))
+    assert sum(arena.banks) == arena.nbytes
+    assert {(b.name, b.nbytes) for b in arena.buffers} == {(r.name, r.nbytes) for r in requests}
+    for buffer in arena.buffers:
+        bank, offset = arena.bank(buffer.offset)
+        assert offset + buffer.nbytes <= arena.banks[bank]
+        assert bank == 0 or not buffer.name.startswith("scratch")
+    allowed = {(requests[one.read].name, requests[one.written].name) for one in pairs}
+    assert all((a, b) in allowed or (b, a) in allowed for a, b in _overlaps(arena))
+    return True
+
+
+def test_memories_with_too_little_room_get_no_part_of_an_arena() -> None:
+    requests = [Request("a", 1000, 0, 1), Request("b", 1000, 1, 2)]
+    common: dict[str, Any] = {"shared": (), "alignment": 64, "threads": 1, "scratch_bytes": 0}
+    assert plan_banks(requests, [1024, 1024], **common).banks == (1024, 1024)
+    assert plan_banks(requests, [1024, 1000], **common).banks == ()
+    scratch = [Request("a", 2000, 0, 1), Request("scratch1", 500, 1, 1)]
+    assert plan_banks(scratch, [256, 2048], **common).banks == (), "scratch is in the nearest"
