@@ -14,6 +14,7 @@ from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.quantisation import QuantiseSettings
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
+from edgepack.plan.tuned import TunedChoice
 from edgepack.plan.tvm_library import DESCRIBED
 from edgepack.plan.types import WeightsDtype
 
@@ -297,6 +298,7 @@ class CompileJob:
         symbol_prefix: C identifier that starts every kernel's symbol.
         stages: a folder, made by the worker, for texts of what the model becomes on the way
             (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
+        tuned: schedules that were measured, in place of what the rules would propose.
     """
 
     model: Path
@@ -306,6 +308,7 @@ class CompileJob:
     target: Target
     symbol_prefix: str
     stages: Path | None = None
+    tuned: Sequence[TunedChoice] = ()
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -319,4 +322,5 @@ class CompileJob:
             "target": self.target.to_json(),
             "symbol_prefix": self.symbol_prefix,
             "stages": "" if self.stages is None else str(self.stages.absolute()),
+            "tuned": [choice.to_json() for choice in self.tuned],
         }

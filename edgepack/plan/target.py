@@ -107,6 +107,15 @@ class CpuTarget:
     tensors_beside: int = -1
 
     @property
+    def cpu_kind(self) -> str:
+        """A text that is the same for CPUs on which schedules take the same time, relative to each other:
+        architecture, core, registers, caches, threads, and what kernels are chosen for."""
+        caches = f"l1={self.l1d_bytes},l2={self.l2_bytes},l3={self.l3_bytes}"
+        registers = f"{self.vector_bits}x{self.vector_registers}"
+        core = f"{self.arch} {self.cpu or 'generic'} {','.join(self.features)}".strip()
+        return f"{core} {registers} {caches} threads={self.threads} {self.optimize}"
+
+    @property
     def arch(self) -> str:
         """First part of the triple (``x86_64``, ``armv7a``)."""
         return self.triple.split("-", 1)[0]
