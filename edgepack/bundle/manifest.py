@@ -50,6 +50,7 @@ __all__ = [
     "ModelRecord",
     "OptionsRecord",
     "Params",
+    "QuantisationRecord",
     "Recorded",
     "RecordedTensor",
     "RunnerRecord",
@@ -66,6 +67,13 @@ SCHEMA_VERSION = 1
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
 
 
+class QuantisationRecord(Record):
+    """What a tensor's integers mean: (x - zero_point) * scale."""
+
+    scale: float = Field(gt=0, le=3.4028234663852886e38, description="exactly a float32")
+    zero_point: int
+
+
 class Tensor(Record):
     """An input or output: dense, row-major, little-endian."""
 
@@ -73,6 +81,9 @@ class Tensor(Record):
     dtype: DtypeName
     shape: tuple[Extent, ...]
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
+    quantisation: QuantisationRecord | None = Field(
+        default=None, description="what its integers mean, where the model says it with one scale; else null"
+    )
 
 
 class ModelRecord(Record):
