@@ -20,6 +20,7 @@ from edgepack.compiler.kernels.contract import Implementation, Overlap, Packing,
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_own_position
 from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
+from edgepack.compiler.kernels.cpu.generic.copy_kernel import CopyKernel, copied_lanes
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
 from edgepack.compiler.kernels.cpu.generic.interleaved_kernel import InterleavedKernel
 from edgepack.compiler.kernels.expressions.operations import FLOATS
@@ -54,12 +55,16 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     by_target = {block.target: block for block in blocks}
     half = [i for i in sorted(fused.float16_params) if elements_of(params[i]) >= LARGE_TABLE]
     lanes = _lanes([str(b.dtype) for b in (*buffers, *by_target)], target)
+    copied = 0 if half else copied_lanes(blocks, buffers, target)
     stages: list[Stage] = []
     tiled = False
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half, lanes=lanes)
+        made_of = by_target, params, number, by_target[output], target, half
+        kernel = ElementwiseKernel(*made_of, lanes=lanes)
+        if copied and (moved := _copied(CopyKernel(*made_of, lanes=copied))) is not None:
+            kernel = moved
         if kernel.interleaved_axes:
             kernel = InterleavedKernel(kernel)
         built = kernel.build()
@@ -81,6 +86,15 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         parameters=parameters,
         flops=flops,
     )
+
+
+def _copied(kernel: CopyKernel) -> CopyKernel | None:
+    """A kernel that copies, made anew, if its rows lie in what it reads as they do in what it writes; else
+    None."""
+    kernel.build()
+    if kernel.tile is not None or kernel.interleaved_axes or kernel.gathered or kernel.shuffled:
+        return None
+    return CopyKernel(*kernel.made_of, lanes=kernel.lanes)
 
 
 def _overlaps(
