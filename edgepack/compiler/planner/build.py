@@ -13,6 +13,7 @@ from edgepack.compiler.planner.float_calls import describe_float_calls, float_wo
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
+from edgepack.compiler.planner.narrow_constants import mark_narrow_constants
 from edgepack.compiler.planner.program import read_program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.shared_kernels import share_kernels
@@ -61,6 +62,8 @@ def build_plan(
     program = read_program(lowered)
     if target.float16_weights:
         mark_float16_weights(program)
+    if target.freestanding:
+        mark_narrow_constants(program)
     kept = (
         mark_float16_products(program, signature.nodes, measured.calibration)
         if target.float16_products and target.opt_level >= TILED

@@ -246,7 +246,13 @@ class Layout:
         match operand.kind:
             case "param" | "output":
                 values = call.arguments if operand.kind == "param" else call.results
-                place = self._on("cpu", values[operand.index])
+                value = values[operand.index]
+                if operand.narrowed:
+                    dtype = np.dtype(operand.narrowed)
+                    return self._constant(
+                        self.pool.add(value.index, dtype.name, lambda a: a.astype(dtype, casting="unsafe"))
+                    )
+                place = self._on("cpu", value)
                 return replace(place, offset=place.offset + operand.offset)
             case "packed":
                 return self._packed(call, implementation.packed[operand.index])

@@ -103,14 +103,24 @@ class DepthwiseRuns(KernelBuilder):
             self.begin = self._packed(fused.operand(1), count, "int32", f"zero:{zero}", begin)
         epilogue = fused.epilogue
         each = {p for p in epilogue.params if p not in epilogue.tables and _channels(fused, p) > 1}
+        narrow = dict(fused.narrow_params)
         self.extra = {
-            p: self._packed(p, count, str(fused.params[p].dtype), "each", lambda v: order(v.reshape(-1)))
+            p: self._of_channels(p, count, narrow.get(p, str(fused.params[p].dtype)))
             if p in each
             else declare_param(e, p, fused.params[p])
             for p in epilogue.params
         }
         self.y = e.output(0, fused.output_elements, "int8")
         self.patch = e.scratch(-(-c.depth * c.in_channels // RUN) * RUN, "int8")
+
+    def _of_channels(self, param: int, count: int, dtype: str) -> Any:
+        """A parameter of numbers of each channel, stored as a type."""
+        order = self._in_order
+
+        def pack(values: Array) -> Array:
+            return order(values.reshape(-1)).astype(dtype)
+
+        return self._packed(param, count, dtype, f"each:{dtype}", pack)
 
     def _packed(self, param: int, count: int, dtype: str, what: str, pack: Callable[[Array], Array]) -> Any:
         """A constant of numbers of each channel, in the order of the sums."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -119,6 +120,12 @@ class Emitter:
     def param(self, number: int, elements: int, dtype: str = "", stored: str = "") -> Buffer:
         """Declares a parameter of the fused function."""
         return self.operand("param", number, elements, dtype, stored)
+
+    def narrowed_param(self, number: int, elements: int, dtype: str) -> Buffer:
+        """Declares a constant parameter of the fused function, stored as a narrower type than its own."""
+        made = self.param(number, elements, dtype)
+        self.operands[-1] = replace(self.operands[-1], narrowed=dtype)
+        return made
 
     def output(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a result of the fused function."""

@@ -19,6 +19,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.value import Value
+from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
 from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, table_position
 from edgepack.compiler.kernels.expressions.visitor import Visitor
 
@@ -236,7 +237,11 @@ class _Tail(Visitor[Block, Value], Arithmetic):
             axis = next(n for n, v in enumerate(block.iters) if i.same_as(v))
             along_lanes = along_lanes or axis == len(block.iters) - 1
             at = self.position[axis] + at
-        buffer = self.buffers[x.source]
+        buffer, dtype = self.buffers[x.source], str(x.source.dtype)
+        narrow = str(buffer.dtype) != storage_dtype(dtype)
         if along_lanes:
-            return self.e.vload(buffer, at, self.lanes)
-        return self.e.splat(self.e.load(buffer, index(at)), self.lanes)
+            loaded = self.e.vload(buffer, at, self.lanes)
+            wide = dtype if self.lanes == 1 else f"{dtype}x{self.lanes}"
+            return tirx.Cast(wide, loaded) if narrow else loaded
+        element = self.e.load(buffer, index(at))
+        return self.e.splat(tirx.Cast(dtype, element) if narrow else element, self.lanes)
