@@ -1,5 +1,5 @@
-"""Which constants are stored as narrower integers than they are computed with, where flash is short: biases and
-shifts of each channel, whose values mostly fit int16 and int8.
+"""Which constants are stored as narrower integers than they are computed with, where flash is short: biases
+and shifts of each channel, whose values mostly fit int16 and int8.
 
 A load extends the sign of what it reads, so that it costs nothing.
 """
@@ -17,8 +17,8 @@ from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["mark_narrow_constants"]
 
-#: Groups that should have one type for a parameter, or they would have kernels of their own: those of the same
-#: operators, the anchor's with as many channels in a group.
+#: Groups that should have one type for a parameter, or they would have kernels of their own: those of the
+#: same operators, depthwise or not.
 _Alike = tuple[tuple[str, ...], bool, int]
 
 #: From the narrowest on.

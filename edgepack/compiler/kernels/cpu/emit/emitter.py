@@ -47,6 +47,9 @@ __all__ = ["Emitter"]
 
 Expr = Any
 
+#: Architectures of CPUs for which LLVM unrolls loops of less than twelve instructions, whatever their end is.
+CORTEX_M = ("thumbv7m", "thumbv7em", "thumbv8m.main")
+
 
 class Emitter:
     """Builds one kernel: its operands (:meth:`param`, :meth:`output`, ...), :meth:`tasks`, :meth:`stage`.
@@ -66,6 +69,8 @@ class Emitter:
         self.lanes, self.target, self.dtype = lanes, target, dtype
         self.line = CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
         self.strict_math = target is not None and target.strict_math
+        size = target is not None and target.optimize == "size" and not target.vector_bits
+        self.short_loops_unroll = size and target is not None and target.arch in CORTEX_M
         self.few_registers = target is not None and target.few_registers
         self.params: list[Any] = []
         self.operands: list[Operand] = []
@@ -333,7 +338,9 @@ class Emitter:
         """for i in [0, count), in a form that LLVM unrolls neither whole nor in part.
 
         Also not for CPUs that work in order, for which it unrolls loops of unknown length four times: this
-        one's counter lies in memory, and its end depends on the thread's first task.
+        one's counter lies in memory, and its end depends on the thread's first task. Short ones it unrolls
+        all the same for Cortex-M4 and the like, unless there is a vector in them. With ``--optimize size``
+        there is one, of which no instruction is made.
         """
         everything = self.let(tirx.min(index(-1), self.params[-2]))
         counter = self.local(1, "int32")
@@ -342,6 +349,8 @@ class Emitter:
         def iteration() -> None:
             i = self.let(self.load(counter, 0))
             body(i)
+            if self.short_loops_unroll:
+                self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", self.splat(i, 2))))
             self.vstore(counter, 0, i + 1, 1)
 
         more = tirx.bitwise_and(self.load(counter, 0), everything) < index(count)
