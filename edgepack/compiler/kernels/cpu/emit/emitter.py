@@ -48,7 +48,7 @@ __all__ = ["Emitter"]
 Expr = Any
 
 #: Architectures of CPUs for which LLVM unrolls loops of less than twelve instructions, whatever their end is.
-CORTEX_M = ("thumbv7m", "thumbv7em", "thumbv8m.main")
+CORTEX_M = ("thumbv6m", "thumbv7m", "thumbv7em", "thumbv8m.main")
 
 
 class Emitter:
@@ -61,6 +61,7 @@ class Emitter:
 
     Attributes:
         line: elements of a cache line.
+        short: whether code is to be short rather than fast, and alike for different numbers.
         operands: what the kernel's pointer parameters are, in order.
         scratch_bytes: sizes of the scratch operands, by number.
     """
@@ -69,8 +70,9 @@ class Emitter:
         self.lanes, self.target, self.dtype = lanes, target, dtype
         self.line = CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
         self.strict_math = target is not None and target.strict_math
-        size = target is not None and target.optimize == "size" and not target.vector_bits
-        self.short_loops_unroll = size and target is not None and target.arch in CORTEX_M
+        self.short = target is not None and target.optimize == "size"
+        loops = target is not None and target.arch in CORTEX_M and not target.vector_bits
+        self.short_loops_unroll = self.short and loops
         self.few_registers = target is not None and target.few_registers
         self.params: list[Any] = []
         self.operands: list[Operand] = []
@@ -327,6 +329,15 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
+    def each(self, count: int, body: Callable[[Any], None]) -> None:
+        """for i in [0, count); with ``--optimize size`` also one iteration is a loop, which kernels share."""
+        if not self.short:
+            self.loop(0, count, body)
+            return
+        var = Var(self.name("i"), tvm.ir.PrimType("int32"))
+        statement = self.block(lambda: body(var))
+        self.add(For(var, index(0), index(count), ForKind.SERIAL, statement))
+
     def opaque_bound(self, count: Index) -> Expr:
         """``count`` as the end of a loop that LLVM must not unroll, as it would mix the iterations and spill.
 
@@ -349,12 +360,17 @@ class Emitter:
         def iteration() -> None:
             i = self.let(self.load(counter, 0))
             body(i)
-            if self.short_loops_unroll:
-                self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", self.splat(i, 2))))
+            self.not_unrolled(i)
             self.vstore(counter, 0, i + 1, 1)
 
         more = tirx.bitwise_and(self.load(counter, 0), everything) < index(count)
         self.add(tirx.While(more, self.block(iteration)))
+
+    def not_unrolled(self, i: Any) -> None:
+        """Has LLVM not unroll the loop around the current block, of counter ``i``, with ``--optimize size``:
+        for Cortex-M it does so even where a loop's length is unknown, unless there is a vector in it."""
+        if self.short_loops_unroll:
+            self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", self.splat(i, 2))))
 
     def branch(
         self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None
