@@ -67,7 +67,10 @@ class Patches(ImplicitGemm):
         c = self.conv
         row = self.bytes_of_element * c.in_channels * self.micro.group
         tile = self.micro.tile(min(c.pixels, max(2, self.patch_bytes // row)), c.out_channels)
-        asked = given.register_tile or (tile.rows, tile.columns)
+        columns = tile.columns
+        if self.e.short:  # one piece of code for all blocks of channels
+            columns = next(n for n in range(columns, 0, -1) if c.out_channels % n == 0)
+        asked = given.register_tile or (tile.rows, columns)
         one = replace(given, register_tile=asked, weight_stationary=False, thread_rows=1, passes=1)
         return super()._divided(replace(one, row_blocks=1, k_blocks=1))
 
@@ -106,7 +109,8 @@ class Patches(ImplicitGemm):
 
         def tile(i: Any) -> None:
             first = i * rows
-            first = e.let(tirx.min(first, index(pixels - rows)) if pixels % rows else first)
+            last = index(pixels - rows)
+            first = e.let(tirx.min(first, last) if pixels % rows or e.short else first)
             if not self.in_place:
                 self._write_patch(first)
             self._each(channels // width, lambda block: self._channels(first, block * width, width))
@@ -117,7 +121,7 @@ class Patches(ImplicitGemm):
 
     def _each(self, count: int, body: Callable[[Any], None]) -> None:
         """``body`` of each tile, or block of channels."""
-        self.e.loop(0, count, body)
+        self.e.each(count, body)
 
     def _channels(self, first: Any, channel: Any, width: int) -> None:
         """Some output channels of the tile that begins at pixel ``first``."""
@@ -148,7 +152,9 @@ class Patches(ImplicitGemm):
             origin = self.geometry.origin(e.let(first + r))
             begin = e.let(self._row(r))
             inside = self.geometry.inside([origin])
-            if inside is None:
+            if inside is not None and e.short:
+                self._border(begin, origin)
+            elif inside is None:
                 self._window(begin, origin)
             else:
                 e.branch(inside, lambda: self._window(begin, origin), lambda: self._border(begin, origin))
@@ -161,7 +167,7 @@ class Patches(ImplicitGemm):
 
     def _loop(self, count: int, body: Callable[[Any], None]) -> None:
         """A loop that is not unrolled: the code would be longer than the time it saves."""
-        if count > 1:
+        if count > 1 or self.e.short:
             self.e.no_unroll_loop(count, body)
         else:
             self.e.loop(0, count, body)

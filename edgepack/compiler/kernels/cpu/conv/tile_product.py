@@ -130,8 +130,9 @@ class TileProduct:
         e, c = self.e, self.conv
         n, y, x = unravel(pixel, (c.batch, c.out_height, c.out_width))
         image, plane = first_plane(e, c.depth_window, n)
-        row = y * c.strides[0] - c.pad_top if c.pad_top else y * c.strides[0]
-        column = x * c.strides[1] - c.pad_left if c.pad_left else x * c.strides[1]
+        row, column = e.times(y, c.strides[0]), e.times(x, c.strides[1])
+        row = e.less(row, c.pad_top) if c.pad_top or e.short else row
+        column = e.less(column, c.pad_left) if c.pad_left or e.short else column
         return Origin(e.let(image), plane, e.let(row), e.let(column))
 
     def add(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:

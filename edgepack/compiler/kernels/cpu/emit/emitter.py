@@ -338,6 +338,14 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(0), index(count), ForKind.SERIAL, statement))
 
+    def times(self, value: Any, number: int) -> Any:
+        """A position times a number; for size also times 1 is a product, which kernels share."""
+        return tirx.Mul(value, index(number)) if self.short and not isinstance(value, int) else value * number
+
+    def less(self, value: Any, number: int) -> Any:
+        """A position less a number, alike for 0."""
+        return tirx.Sub(value, index(number)) if self.short and not isinstance(value, int) else value - number
+
     def opaque_bound(self, count: Index) -> Expr:
         """``count`` as the end of a loop that LLVM must not unroll, as it would mix the iterations and spill.
 
