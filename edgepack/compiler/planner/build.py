@@ -63,7 +63,7 @@ def build_plan(
     if target.float16_weights:
         mark_float16_weights(program)
     if target.freestanding:
-        mark_narrow_constants(program)
+        mark_narrow_constants(program, short=target.optimize == "size")
     kept = (
         mark_float16_products(program, signature.nodes, measured.calibration)
         if target.float16_products and target.opt_level >= TILED

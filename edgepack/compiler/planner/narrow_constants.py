@@ -1,7 +1,7 @@
 """Which constants are stored as narrower integers than they are computed with, where flash is short: biases
 and shifts of each channel, whose values mostly fit int16 and int8.
 
-A load extends the sign of what it reads, so that it costs nothing.
+A load extends the sign of what it reads, so that it costs nothing; one of 24 bits is two loads.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS
+from edgepack.compiler.kernels.narrow_integers import INT24, NARROW
 from edgepack.compiler.planner.program import Call, Program
-from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["mark_narrow_constants"]
 
@@ -22,12 +22,16 @@ __all__ = ["mark_narrow_constants"]
 _Alike = tuple[tuple[str, ...], bool, int]
 
 #: From the narrowest on.
-_TYPES = ("int8", "int16", "int32")
+_TYPES = tuple(NARROW)
 
 
-def mark_narrow_constants(program: Program) -> None:
+def mark_narrow_constants(program: Program, *, short: bool) -> None:
     """Sets :attr:`FusedGroup.narrow_params` of all groups of convolutions and products: those numbers of each
-    channel that are constants at each call, and fit a narrower type at all calls of like groups."""
+    channel that are constants at each call, and fit a narrower type at all calls of like groups.
+
+    Args:
+        short: also 24 bits, which take more instructions.
+    """
     found: dict[tuple[_Alike, int], str] = {}
     params: dict[str, frozenset[int]] = {}
     for call in program.calls:
@@ -37,6 +41,7 @@ def mark_narrow_constants(program: Program) -> None:
         for param in params[call.fused.name]:
             key = _alike(call.fused), param
             needed = _needed(program.constants[call.arguments[param].index])
+            needed = "int32" if needed == INT24 and not short else needed
             found[key] = max(found.get(key, needed), needed, key=_TYPES.index)
     for call in program.calls:
         types = ((p, found[_alike(call.fused), p]) for p in params[call.fused.name])
@@ -64,4 +69,4 @@ def _alike(fused: FusedGroup) -> _Alike:
 def _needed(array: Array) -> str:
     """The narrowest type that has all numbers."""
     largest = max(int(array.max()), -1 - int(array.min()))
-    return next(dtype for dtype in _TYPES if largest < 1 << (8 * DTYPE_BYTES[dtype] - 1))
+    return next(dtype for dtype, bits in NARROW.items() if largest < 1 << (bits - 1))

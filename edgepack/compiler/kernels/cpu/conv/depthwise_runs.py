@@ -34,6 +34,7 @@ from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.emit.vector_saturation import narrowed
 from edgepack.compiler.kernels.cpu.micro.reduced_vectors import RUN, reduces_vectors
+from edgepack.compiler.kernels.narrow_integers import INT24, as_narrow
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["DepthwiseRuns", "in_runs"]
@@ -118,8 +119,10 @@ class DepthwiseRuns(KernelBuilder):
         order = self._in_order
 
         def pack(values: Array) -> Array:
-            return order(values.reshape(-1)).astype(dtype)
+            return as_narrow(order(values.reshape(-1)), dtype)
 
+        if dtype == INT24:
+            return self.e.split_param(self._packed(param, 3 * count, "uint8", f"each:{dtype}", pack))
         return self._packed(param, count, dtype, f"each:{dtype}", pack)
 
     def _packed(self, param: int, count: int, dtype: str, what: str, pack: Callable[[Array], Array]) -> Any:

@@ -40,6 +40,7 @@ from tvm.tirx.stmt import Bind, Return
 from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, Stage
 from edgepack.compiler.kernels.cpu.emit.analysis_cost import LARGEST_COST, analysis_cost
 from edgepack.compiler.kernels.cpu.emit.indices import Index, index
+from edgepack.compiler.kernels.narrow_integers import INT24
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
@@ -82,6 +83,7 @@ class Emitter:
         self.counter = 0
         self._costs: dict[str, int] = {}
         self._narrow: dict[Buffer, Buffer] = {}
+        self._split: dict[Buffer, tuple[Buffer, Buffer]] = {}
 
     # Names and statements ------------------------------------------------------------------------------
 
@@ -130,9 +132,30 @@ class Emitter:
 
     def narrowed_param(self, number: int, elements: int, dtype: str) -> Buffer:
         """Declares a constant parameter of the fused function, stored as a narrower type than its own."""
-        made = self.param(number, elements, dtype)
+        split = dtype == INT24
+        made = self.param(number, elements * 3 if split else elements, "uint8" if split else dtype)
         self.operands[-1] = replace(self.operands[-1], narrowed=dtype)
-        return made
+        return self.split_param(made) if split else made
+
+    def split_param(self, buffer: Buffer) -> Buffer:
+        """Has the last operand, of bytes, read as numbers of :data:`.narrow_integers.INT24`."""
+        elements = int(buffer.shape[0]) // 3
+        low = tirx.decl_buffer((elements,), "uint16", self.name("b"))
+        high = tirx.decl_buffer((3 * elements,), "int8", self.name("b"))
+        for view in (low, high):
+            self.add(DeclBuffer(view, data=self.params[-1]))
+        self._split[buffer] = low, high
+        return buffer
+
+    def widened(self, buffer: Any, at: Index, lanes: int) -> Expr:
+        """Elements of a narrowed parameter as int32."""
+        wide = "int32" if lanes == 1 else f"int32x{lanes}"
+        if buffer not in self._split:
+            return tirx.Cast(wide, self.vload(buffer, at, lanes))
+        low, high = self._split[buffer]
+        upper = tirx.Cast(wide, self.vload(high, at + 2 * int(low.shape[0]), lanes))
+        shift = self.splat(index(16), lanes)
+        return tirx.bitwise_or(tirx.shift_left(upper, shift), tirx.Cast(wide, self.vload(low, at, lanes)))
 
     def output(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a result of the fused function."""

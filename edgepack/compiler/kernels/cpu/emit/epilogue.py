@@ -239,9 +239,7 @@ class _Tail(Visitor[Block, Value], Arithmetic):
             at = self.position[axis] + at
         buffer, dtype = self.buffers[x.source], str(x.source.dtype)
         narrow = str(buffer.dtype) != storage_dtype(dtype)
+        load = self.e.widened if narrow else self.e.vload
         if along_lanes:
-            loaded = self.e.vload(buffer, at, self.lanes)
-            wide = dtype if self.lanes == 1 else f"{dtype}x{self.lanes}"
-            return tirx.Cast(wide, loaded) if narrow else loaded
-        element = self.e.load(buffer, index(at))
-        return self.e.splat(tirx.Cast(dtype, element) if narrow else element, self.lanes)
+            return load(buffer, at, self.lanes)
+        return self.e.splat(load(buffer, index(at), 1), self.lanes)
