@@ -15,10 +15,9 @@ from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.conv.geometry import pack_weights
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import Pixels
 from edgepack.compiler.kernels.cpu.conv.patches import PATCH_BYTES, PatchesOfTaps
 from edgepack.compiler.kernels.cpu.conv.tile_product import TileAt
-from edgepack.compiler.kernels.cpu.emit.indices import Index, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps
 from edgepack.compiler.kernels.cpu.micro.single_bytes import SingleBytes
 
@@ -26,9 +25,6 @@ __all__ = ["BytePatches"]
 
 #: What a displacement of a load reaches (RISC-V's 12 bits).
 DISPLACEMENTS = 2048
-
-#: Sums that are stored without a loop where code is to be short.
-FEW_SUMS = 2
 
 #: Bytes of an iteration of a loop that copies.
 COPIED = 8
@@ -93,34 +89,6 @@ class BytePatches(PatchesOfTaps):
 
         right = Matrix(self.operands.weights, tile.columns.weights, tile.columns.width)
         self.micro.add_product(self.e, sums, left, right, Steps(self.conv.depth))
-
-    def _store(self, sums: Any, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
-        """Column by column, whose numbers the epilogue reads once for all pixels."""
-        e, fused, rows, width = self.e, self.fused, tile.rows, tile.columns.width
-        y, first = self._destination(tile, pixels)
-
-        def store(r: Any, at: Any, value: Any) -> None:
-            offset = r * self.conv.out_channels + at
-            here = {p: (view, offset) for p, view in residuals.items()}
-            place = unravel(tile.pixel + r, fused.output_shape[:-1])
-            position = (*place, tile.columns.channel + at)
-            stored = fused.stored(e, e.let(value), position, 1, self.operands.epilogue, here)
-            e.vstore(y, first + (r * fused.row_stride + at), stored, 1)
-
-        if not e.short or rows * width <= FEW_SUMS:
-            for at in range(width):
-                for r in range(rows):
-                    store(r, at, sums.get(r, at, 1))
-            return
-        waiting = e.local(rows * width, "int32")
-        for at in range(width):
-            for r in range(rows):
-                e.vstore(waiting, at * rows + r, sums.get(r, at, 1), 1)
-
-        def column(at: Any) -> None:
-            e.no_unroll_loop(rows, lambda r: store(r, at, e.load(waiting, e.let(at * rows + r))))
-
-        e.no_unroll_loop(width, column)
 
     # The patch --------------------------------------------------------------------------------------------
 

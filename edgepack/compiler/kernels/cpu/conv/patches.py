@@ -23,10 +23,13 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixel
 from edgepack.compiler.kernels.cpu.conv.over_input import PixelOrder
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, Origin, TileAt, TileProduct
 from edgepack.compiler.kernels.cpu.conv.window import Window
-from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.indices import index, unravel
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["PATCH_BYTES", "Patches", "PatchesOfTaps"]
+
+#: Sums that are stored without a loop where code is to be short.
+FEW_SUMS = 4
 
 #: Bytes of a patch up to which a tile has more rows than two: beside what images take, it is small.
 PATCH_BYTES = 2304
@@ -213,7 +216,35 @@ class Patches(ImplicitGemm):
 
 
 class PatchesOfTaps(Patches):
-    """Windows at the border of the image tap by tap."""
+    """Windows at the border of the image tap by tap; sums are numbers in general registers."""
+
+    def _store(self, sums: Any, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
+        """Column by column, whose numbers the epilogue reads once for all pixels."""
+        e, fused, rows, width = self.e, self.fused, tile.rows, tile.columns.width
+        y, first = self._destination(tile, pixels)
+
+        def store(r: Any, at: Any, value: Any) -> None:
+            offset = r * self.conv.out_channels + at
+            here = {p: (view, offset) for p, view in residuals.items()}
+            place = unravel(tile.pixel + r, fused.output_shape[:-1])
+            position = (*place, tile.columns.channel + at)
+            stored = fused.stored(e, e.let(value), position, 1, self.operands.epilogue, here)
+            e.vstore(y, first + (r * fused.row_stride + at), stored, 1)
+
+        if not e.short or rows * width <= FEW_SUMS:
+            for at in range(width):
+                for r in range(rows):
+                    store(r, at, sums.get(r, at, 1))
+            return
+        waiting = e.local(rows * width, "int32")
+        for at in range(width):
+            for r in range(rows):
+                e.vstore(waiting, at * rows + r, sums.get(r, at, 1), 1)
+
+        def column(at: Any) -> None:
+            e.no_unroll_loop(rows, lambda r: store(r, at, e.load(waiting, e.let(at * rows + r))))
+
+        e.no_unroll_loop(width, column)
 
     def _border(self, row: Any, origin: Origin) -> None:
         e, c = self.e, self.elements
