@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.cpu.analysis.as_2d import As2d
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param, elements_of
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
+from edgepack.compiler.kernels.cpu.emit.narrowed import narrowed_param
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of, read_by
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -126,7 +127,7 @@ class AnchoredGroup:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
         narrow = dict(self.narrow_params)
         return {
-            p: e.narrowed_param(p, elements_of(self.params[p]), narrow[p])
+            p: narrowed_param(e, p, elements_of(self.params[p]), narrow[p])
             if p in narrow
             else declare_param(e, p, self.params[p])
             for p in self.epilogue.params

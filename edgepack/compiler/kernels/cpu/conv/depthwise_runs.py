@@ -31,6 +31,7 @@ from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.conv.window_copy import copy_window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.narrowed import split_param
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.emit.vector_saturation import narrowed
 from edgepack.compiler.kernels.cpu.micro.reduced_vectors import RUN, reduces_vectors
@@ -122,7 +123,7 @@ class DepthwiseRuns(KernelBuilder):
             return as_narrow(order(values.reshape(-1)), dtype)
 
         if dtype == INT24:
-            return self.e.split_param(self._packed(param, 3 * count, "uint8", f"each:{dtype}", pack))
+            return split_param(self.e, self._packed(param, 3 * count, "uint8", f"each:{dtype}", pack))
         return self._packed(param, count, dtype, f"each:{dtype}", pack)
 
     def _packed(self, param: int, count: int, dtype: str, what: str, pack: Callable[[Array], Array]) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -40,7 +39,6 @@ from tvm.tirx.stmt import Bind, Return
 from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, Stage
 from edgepack.compiler.kernels.cpu.emit.analysis_cost import LARGEST_COST, analysis_cost
 from edgepack.compiler.kernels.cpu.emit.indices import Index, index
-from edgepack.compiler.kernels.narrow_integers import INT24
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
@@ -64,6 +62,7 @@ class Emitter:
         line: elements of a cache line.
         short: whether code is to be short rather than fast, and alike for different numbers.
         operands: what the kernel's pointer parameters are, in order.
+        split: parameters whose numbers lie in two planes, and these (:mod:`.narrowed`).
         scratch_bytes: sizes of the scratch operands, by number.
     """
 
@@ -72,8 +71,6 @@ class Emitter:
         self.line = CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
         self.strict_math = target is not None and target.strict_math
         self.short = target is not None and target.optimize == "size"
-        loops = target is not None and target.arch in CORTEX_M and not target.vector_bits
-        self.short_loops_unroll = self.short and loops
         self.few_registers = target is not None and target.few_registers
         self.params: list[Any] = []
         self.operands: list[Operand] = []
@@ -83,7 +80,7 @@ class Emitter:
         self.counter = 0
         self._costs: dict[str, int] = {}
         self._narrow: dict[Buffer, Buffer] = {}
-        self._split: dict[Buffer, tuple[Buffer, Buffer]] = {}
+        self.split: dict[Buffer, tuple[Buffer, Buffer]] = {}
 
     # Names and statements ------------------------------------------------------------------------------
 
@@ -129,33 +126,6 @@ class Emitter:
     def param(self, number: int, elements: int, dtype: str = "", stored: str = "") -> Buffer:
         """Declares a parameter of the fused function."""
         return self.operand("param", number, elements, dtype, stored)
-
-    def narrowed_param(self, number: int, elements: int, dtype: str) -> Buffer:
-        """Declares a constant parameter of the fused function, stored as a narrower type than its own."""
-        split = dtype == INT24
-        made = self.param(number, elements * 3 if split else elements, "uint8" if split else dtype)
-        self.operands[-1] = replace(self.operands[-1], narrowed=dtype)
-        return self.split_param(made) if split else made
-
-    def split_param(self, buffer: Buffer) -> Buffer:
-        """Has the last operand, of bytes, read as numbers of :data:`.narrow_integers.INT24`."""
-        elements = int(buffer.shape[0]) // 3
-        low = tirx.decl_buffer((elements,), "uint16", self.name("b"))
-        high = tirx.decl_buffer((3 * elements,), "int8", self.name("b"))
-        for view in (low, high):
-            self.add(DeclBuffer(view, data=self.params[-1]))
-        self._split[buffer] = low, high
-        return buffer
-
-    def widened(self, buffer: Any, at: Index, lanes: int) -> Expr:
-        """Elements of a narrowed parameter as int32."""
-        wide = "int32" if lanes == 1 else f"int32x{lanes}"
-        if buffer not in self._split:
-            return tirx.Cast(wide, self.vload(buffer, at, lanes))
-        low, high = self._split[buffer]
-        upper = tirx.Cast(wide, self.vload(high, at + 2 * int(low.shape[0]), lanes))
-        shift = self.splat(index(16), lanes)
-        return tirx.bitwise_or(tirx.shift_left(upper, shift), tirx.Cast(wide, self.vload(low, at, lanes)))
 
     def output(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a result of the fused function."""
@@ -348,26 +318,16 @@ class Emitter:
             if end - begin == 1:
                 body(index(begin))
                 return
+        self._for(begin, index(end) - index(begin), body)
+
+    def _for(self, begin: Index, extent: Expr, body: Callable[[Any], None]) -> None:
         var = Var(self.name("i"), tvm.ir.PrimType("int32"))
         statement = self.block(lambda: body(var))
-        self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
+        self.add(For(var, index(begin), extent, ForKind.SERIAL, statement))
 
     def each(self, count: int, body: Callable[[Any], None]) -> None:
         """for i in [0, count); with ``--optimize size`` also one iteration is a loop, which kernels share."""
-        if not self.short:
-            self.loop(0, count, body)
-            return
-        var = Var(self.name("i"), tvm.ir.PrimType("int32"))
-        statement = self.block(lambda: body(var))
-        self.add(For(var, index(0), index(count), ForKind.SERIAL, statement))
-
-    def times(self, value: Any, number: int) -> Any:
-        """A position times a number; for size also times 1 is a product, which kernels share."""
-        return tirx.Mul(value, index(number)) if self.short and not isinstance(value, int) else value * number
-
-    def less(self, value: Any, number: int) -> Any:
-        """A position less a number, alike for 0."""
-        return tirx.Sub(value, index(number)) if self.short and not isinstance(value, int) else value - number
+        self._for(0, index(count), body) if self.short else self.loop(0, count, body)
 
     def opaque_bound(self, count: Index) -> Expr:
         """``count`` as the end of a loop that LLVM must not unroll, as it would mix the iterations and spill.
@@ -400,7 +360,7 @@ class Emitter:
     def not_unrolled(self, i: Any) -> None:
         """Has LLVM not unroll the loop around the current block, of counter ``i``, with ``--optimize size``:
         for Cortex-M it does so even where a loop's length is unknown, unless there is a vector in it."""
-        if self.short_loops_unroll:
+        if self.short and self.target and self.target.arch in CORTEX_M and not self.target.vector_bits:
             self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", self.splat(i, 2))))
 
     def branch(

@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, calls_libm, vector_form
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.narrowed import widened
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.value import Value
 from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
@@ -239,7 +240,8 @@ class _Tail(Visitor[Block, Value], Arithmetic):
             at = self.position[axis] + at
         buffer, dtype = self.buffers[x.source], str(x.source.dtype)
         narrow = str(buffer.dtype) != storage_dtype(dtype)
-        load = self.e.widened if narrow else self.e.vload
-        if along_lanes:
-            return load(buffer, at, self.lanes)
-        return self.e.splat(load(buffer, index(at), 1), self.lanes)
+
+        def load(place: Any, lanes: int) -> Any:
+            return widened(self.e, buffer, place, lanes) if narrow else self.e.vload(buffer, place, lanes)
+
+        return load(at, self.lanes) if along_lanes else self.e.splat(load(index(at), 1), self.lanes)
