@@ -53,6 +53,8 @@ class FusedGroup:
         origin: name of the group that it is a part of, where it is one.
         float16_params: indices of its constant parameters that are to be stored as float16, which their
             values are.
+        narrow_params: indices of its constant parameters of int32 that are to be stored as a narrower type,
+            which has their values, and that type.
         callers_params: indices of its parameters that are inputs or outputs of the model: they lie in the
             caller's memory, which is aligned to an element and no more.
         by_rows: whether the tasks of its kernels are to be the rows of its output, an image of (1, height,
@@ -72,6 +74,7 @@ class FusedGroup:
     operator_nodes: tuple[int | None, ...] = ()
     origin: str = ""
     float16_params: frozenset[int] = frozenset()
+    narrow_params: frozenset[tuple[int, str]] = frozenset()
     callers_params: frozenset[int] = frozenset()
     by_rows: bool = False
     rounded_to: str = ""

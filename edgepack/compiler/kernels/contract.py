@@ -52,11 +52,13 @@ class Operand:
             :attr:`Implementation.with_prefetch`.
         index: which one of its kind.
         offset: bytes from its start to where the pointer points, of a "param" or an "output".
+        narrowed: type of which the elements of a "param", a constant, are stored; "" for its own.
     """
 
     kind: OperandKind
     index: int
     offset: int = 0
+    narrowed: str = ""
 
 
 @dataclass(frozen=True)

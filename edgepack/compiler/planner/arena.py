@@ -155,7 +155,7 @@ def _orders(requests: Sequence[Request], sizes: Sequence[int], *, over: bool) ->
         lambda r, size: (-size * (r.last_step - r.first_step + 1), r.first_step),
     ]
     if over:
-        keys.append(lambda r, size: (-r.last_step, -size))
+        keys += [lambda r, size: (-r.last_step, -size), lambda r, size: (-r.first_step, size)]
     every = range(len(requests))
     return [sorted(every, key=lambda i, key=key: (*key(requests[i], sizes[i]), i)) for key in keys]  # type: ignore[misc]
 

@@ -13,6 +13,7 @@ from edgepack.compiler.planner.float_calls import describe_float_calls, float_wo
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
+from edgepack.compiler.planner.narrow_constants import mark_narrow_constants
 from edgepack.compiler.planner.program import Program, read_program
 from edgepack.compiler.planner.ram_budget import arena_limit, fit_ram
 from edgepack.compiler.planner.select import KernelSelector
@@ -62,6 +63,8 @@ def build_plan(
     program = read_program(lowered)
     if target.float16_weights:
         mark_float16_weights(program)
+    if target.freestanding:
+        mark_narrow_constants(program, short=target.optimize == "size")
     kept = (
         mark_float16_products(program, signature.nodes, measured.calibration)
         if target.float16_products and target.opt_level >= TILED

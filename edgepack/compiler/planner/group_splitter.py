@@ -145,6 +145,7 @@ class GroupSplitter:
         operators = tuple(sorted({self.owners[i] for i in numbers})) if self.owners else ()
         operators = operators or tuple(range(len(self.fused.operators)))
         half = {self.params[i] for i in self.fused.float16_params}
+        narrow = {self.params[i]: dtype for i, dtype in self.fused.narrow_params}
         callers = {*(self.params[i] for i in self.fused.callers_params), *self.outputs}
         fused = replace(
             self.fused,
@@ -158,6 +159,7 @@ class GroupSplitter:
             row_stride=None,
             origin=self.fused.title,
             float16_params=frozenset(i for i, b in enumerate(params) if b in half),
+            narrow_params=frozenset((i, narrow[b]) for i, b in enumerate(params) if b in narrow),
             callers_params=frozenset(i for i, b in enumerate(params) if b in callers),
         )
         return SubGroup(fused, tuple(numbers), operators, params, writes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, assert_never
 
 import numpy as np
@@ -16,6 +17,7 @@ from tvm.tirx import PrimFunc
 
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, Stage
 from edgepack.compiler.kernels.cpu.generic.copy import copy
+from edgepack.compiler.kernels.narrow_integers import as_narrow
 from edgepack.compiler.planner.arena import Request, Shared, aligned, plan_arena
 from edgepack.compiler.planner.arena_banks import plan_banks
 from edgepack.compiler.planner.constants import ConstantPool
@@ -247,7 +249,11 @@ class Layout:
         match operand.kind:
             case "param" | "output":
                 values = call.arguments if operand.kind == "param" else call.results
-                place = self._on("cpu", values[operand.index])
+                value = values[operand.index]
+                if operand.narrowed:
+                    transform = partial(as_narrow, dtype=operand.narrowed)
+                    return self._constant(self.pool.add(value.index, operand.narrowed, transform))
+                place = self._on("cpu", value)
                 return replace(place, offset=place.offset + operand.offset)
             case "packed":
                 return self._packed(call, implementation.packed[operand.index])

@@ -24,9 +24,19 @@ from edgepack.plan.types import Kernel
 __all__ = ["KernelSelector"]
 
 #: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the row
-#: stride, the parameters that are stored as float16, those in the caller's memory, whether tasks are rows,
-#: the type to which products round their operands.
-_Key = tuple[int, str, frozenset[int], int | None, frozenset[int], frozenset[int], bool, str]
+#: stride, the parameters that are stored as float16, those in the caller's memory, the type to which products
+#: round their operands, the parameters that are stored as narrower integers, whether tasks are rows.
+_Key = tuple[
+    int,
+    str,
+    frozenset[int],
+    int | None,
+    frozenset[int],
+    frozenset[int],
+    str,
+    frozenset[tuple[int, str]],
+    bool,
+]
 
 #: Fused groups that one call computes, what was selected for them, and the symbols of its kernels.
 _Selected = tuple[tuple[FusedGroup, ...], Implementation, tuple[str, ...]]
@@ -120,7 +130,8 @@ class KernelSelector:
     def _key(self, fused: FusedGroup) -> _Key:
         hashed = tvm_ffi.structural_hash(fused.function)
         constants = self._constants[fused.name]
-        kinds = fused.float16_params, fused.callers_params, fused.by_rows, fused.rounded_to
+        memory = fused.float16_params, fused.callers_params
+        kinds = *memory, fused.rounded_to, fused.narrow_params, fused.by_rows
         return hashed, repr(fused.anchor), constants, fused.row_stride, *kinds
 
     def _try(self, fused: FusedGroup, key: _Key, fast_only: bool) -> _Tried:

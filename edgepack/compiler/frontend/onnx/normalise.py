@@ -21,6 +21,7 @@ from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisati
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
+from edgepack.compiler.frontend.onnx.unread_channels import drop_unread_channels
 from edgepack.errors import ModelError
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 
@@ -40,7 +41,8 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
     Args:
         model: all input shapes static (:func:`edgepack.compiler.frontend.onnx.binding.bind`), weights loaded.
             One with operators of fixed-point numbers, of which ONNX Runtime knows nothing, has its constants
-            folded, and the types and shapes of all values declared.
+            folded, and the types and shapes of all values declared. Channels of it that no layer reads are
+            left out.
         limits: how much may become of it.
 
     Raises:
@@ -49,6 +51,7 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
     import onnx
 
     if is_fixed_point(model):
+        drop_unread_channels(model)
         return _rewritten(model)
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded

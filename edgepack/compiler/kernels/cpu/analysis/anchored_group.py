@@ -12,9 +12,10 @@ from tvm.tirx import Buffer
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import RowWindow, RuleError
 from edgepack.compiler.kernels.cpu.analysis.as_2d import As2d
-from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
+from edgepack.compiler.kernels.cpu.analysis.operands import declare_param, elements_of
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
+from edgepack.compiler.kernels.cpu.emit.narrowed import narrowed_param
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of, read_by
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -43,7 +44,8 @@ class AnchoredGroup:
             lie in memory; by the others, micro-kernels pack or round them first.
         row_stride: elements from one row of the output to the next; more than the last dimension has where
             the output is part of a wider tensor.
-        callers_params: those of ``params`` that lie in the caller's memory, see :class:`FusedGroup`.
+        callers_params: those of ``params`` that lie in the caller's memory, and ``narrow_params`` those that
+            are stored as narrower types, see :class:`FusedGroup`.
         by_rows: whether tasks are to be rows of the output, see :class:`FusedGroup`.
         as_2d: how the tensors of a convolution or pooling are images; None for other operators.
     """
@@ -55,6 +57,7 @@ class AnchoredGroup:
     products: tuple[ProductTypes, ...]
     row_stride: int
     callers_params: frozenset[int] = frozenset()
+    narrow_params: frozenset[tuple[int, str]] = frozenset()
     by_rows: bool = False
     as_2d: As2d | None = None
 
@@ -135,7 +138,13 @@ class AnchoredGroup:
 
     def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
-        return {p: declare_param(e, p, self.params[p]) for p in self.epilogue.params}
+        narrow = dict(self.narrow_params)
+        return {
+            p: narrowed_param(e, p, elements_of(self.params[p]), narrow[p])
+            if p in narrow
+            else declare_param(e, p, self.params[p])
+            for p in self.epilogue.params
+        }
 
 
 def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
@@ -172,6 +181,7 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         _products(fused, str(epilogue.anchor.dtype), str(result.dtype)),
         row_stride,
         fused.callers_params,
+        fused.narrow_params,
         fused.by_rows,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):

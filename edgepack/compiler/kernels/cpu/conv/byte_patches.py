@@ -15,10 +15,9 @@ from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.conv.geometry import pack_weights
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import Pixels
 from edgepack.compiler.kernels.cpu.conv.patches import PATCH_BYTES, PatchesOfTaps
 from edgepack.compiler.kernels.cpu.conv.tile_product import TileAt
-from edgepack.compiler.kernels.cpu.emit.indices import Index, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps
 from edgepack.compiler.kernels.cpu.micro.single_bytes import SingleBytes
 
@@ -90,20 +89,6 @@ class BytePatches(PatchesOfTaps):
 
         right = Matrix(self.operands.weights, tile.columns.weights, tile.columns.width)
         self.micro.add_product(self.e, sums, left, right, Steps(self.conv.depth))
-
-    def _store(self, sums: Any, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
-        """Column by column, whose numbers the epilogue reads once for all pixels."""
-        e, fused = self.e, self.fused
-        y, first = self._destination(tile, pixels)
-        for at in range(tile.columns.width):
-            for r in range(tile.rows):
-                offset = r * self.conv.out_channels + at
-                here = {p: (view, offset) for p, view in residuals.items()}
-                place = unravel(tile.pixel + r, fused.output_shape[:-1])
-                position = (*place, tile.columns.channel + at)
-                value = e.let(sums.get(r, at, 1))
-                stored = fused.stored(e, value, position, 1, self.operands.epilogue, here)
-                e.vstore(y, first + (r * fused.row_stride + at), stored, 1)
 
     # The patch --------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -68,9 +67,10 @@ class DepthwiseBytes(RowByRow, DepthwiseInt16):
     def __init__(
         self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, given: SlidingSchedule = OPEN
     ) -> None:
-        unrolled = target.optimize != "size" if given.unrolled is None else given.unrolled
-        single = in_one_task(replace(given, unrolled=unrolled), target, conv.in_channels)
-        super().__init__(conv, fused, target, single)
+        super().__init__(conv, fused, target, in_one_task(given, target, conv.in_channels))
+
+    def add_taps(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
+        SlidingWindow.add_row(self, accumulators, taps, base, weights)
 
     def parameters(self) -> dict[str, Any]:
         return {"operands": "bytes"} if self.fused.types.left in BYTES else {}

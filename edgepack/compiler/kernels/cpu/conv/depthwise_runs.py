@@ -31,9 +31,11 @@ from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.conv.window_copy import copy_window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.narrowed import split_param
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.emit.vector_saturation import narrowed
 from edgepack.compiler.kernels.cpu.micro.reduced_vectors import RUN, reduces_vectors
+from edgepack.compiler.kernels.narrow_integers import INT24, as_narrow
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["DepthwiseRuns", "in_runs"]
@@ -103,14 +105,26 @@ class DepthwiseRuns(KernelBuilder):
             self.begin = self._packed(fused.operand(1), count, "int32", f"zero:{zero}", begin)
         epilogue = fused.epilogue
         each = {p for p in epilogue.params if p not in epilogue.tables and _channels(fused, p) > 1}
+        narrow = dict(fused.narrow_params)
         self.extra = {
-            p: self._packed(p, count, str(fused.params[p].dtype), "each", lambda v: order(v.reshape(-1)))
+            p: self._of_channels(p, count, narrow.get(p, str(fused.params[p].dtype)))
             if p in each
             else declare_param(e, p, fused.params[p])
             for p in epilogue.params
         }
         self.y = e.output(0, fused.output_elements, "int8")
         self.patch = e.scratch(-(-c.depth * c.in_channels // RUN) * RUN, "int8")
+
+    def _of_channels(self, param: int, count: int, dtype: str) -> Any:
+        """A parameter of numbers of each channel, stored as a type."""
+        order = self._in_order
+
+        def pack(values: Array) -> Array:
+            return as_narrow(order(values.reshape(-1)), dtype)
+
+        if dtype == INT24:
+            return split_param(self.e, self._packed(param, 3 * count, "uint8", f"each:{dtype}", pack))
+        return self._packed(param, count, dtype, f"each:{dtype}", pack)
 
     def _packed(self, param: int, count: int, dtype: str, what: str, pack: Callable[[Array], Array]) -> Any:
         """A constant of numbers of each channel, in the order of the sums."""
@@ -178,49 +192,55 @@ class DepthwiseRuns(KernelBuilder):
             at = e.let(((image * c.out_height + row) * c.out_width + column) * self.fused.row_stride)
             place = image, row, column, at
             source = e.let(((image * c.height + top) * c.width + left) * c.in_channels)
-
-            def inside() -> None:
-                def address(i: int, j: int) -> int:
-                    return (i * c.dilation[0] * c.width + j * c.dilation[1]) * c.in_channels
-
-                span = address(c.rows - 1, c.kernel[1] - 1) + c.in_channels
-                self._steps(place, e.rebased(self.x, source, span), address)
-
-            def border() -> None:
-                copy_window(e, c, (self.x, self.patch, index(0)), (image, top, left), self.zero)
-                self._steps(place, self.patch, lambda i, j: (i * c.kernel[1] + j) * c.in_channels)
-
-            if whole:
-                inside()
+            pitch = c.dilation[0] * c.width * c.in_channels, c.dilation[1] * c.in_channels
+            span = (c.rows - 1) * pitch[0] + (c.kernel[1] - 1) * pitch[1] + c.in_channels
+            if whole and not e.short:
+                self._steps(place, e.rebased(self.x, source, span), pitch)
                 return
             (above, below), (before, behind) = reach
-            condition = tirx.all(row >= above, row < below, column >= before, column < behind)
-            e.branch(condition, inside, border)
+            inside = e.let(tirx.all(row >= above, row < below, column >= before, column < behind))
+            # A patch is written and read by one name: those of two names are two memories for LLVM.
+            window = e.either(inside, (self.x, source), (self.patch, 0), max(span, c.depth * c.in_channels))
+            copied = c.kernel[1] * c.in_channels, c.in_channels
+
+            def border() -> None:
+                copy_window(e, c, (self.x, window, index(0)), (image, top, left), self.zero)
+
+            e.branch(tirx.Not(inside), border)
+            pitches = [
+                e.let(tirx.Select(inside, index(a), index(b))) if a != b or e.short else a
+                for a, b in zip(pitch, copied, strict=True)
+            ]
+            self._steps(place, window, (pitches[0], pitches[1]))
 
         e.loop(0, c.out_width, pixel)
 
     def _each_step(self, body: Callable[[Any, Any], None]) -> None:
         """``body`` of the number of each step and of its first channel."""
         e, count, lanes = self.e, len(self.starts), self.channels
-        even = count if self.starts[-1] == (count - 1) * lanes else count - 1
-        e.loop(0, even, lambda number: body(number, e.let(number * lanes)))
-        if even < count:
-            body(index(even), index(self.starts[-1]))
+
+        def step(number: Any) -> None:
+            start = number * lanes
+            last = self.starts[-1]
+            even = last == (count - 1) * lanes and not e.short
+            body(number, e.let(start if even else tirx.min(start, index(last))))
+
+        e.each(count, step)
 
     # A step -----------------------------------------------------------------------------------------------
 
-    def _steps(
-        self, place: tuple[Any, Any, Any, Any], source: Any, address: Callable[[int, int], int]
-    ) -> None:
+    def _steps(self, place: tuple[Any, Any, Any, Any], source: Any, pitch: tuple[Any, Any]) -> None:
         """All channels of a pixel.
 
         Args:
             place: its image, row, column, and where in the output it lies.
-            source: what its window is read from, tap (i, j) at ``address(i, j)``.
+            source: what its window is read from.
+            pitch: the distances of its rows, and of taps in a row.
         """
         e, c, lanes = self.e, self.conv, self.channels
         taps = [(i, j) for i in range(c.rows) for j in range(c.kernel[1])]
         *position, target = place
+        lines = [e.let(i * pitch[0]) for i in range(c.rows)]
 
         def step(number: Any, start: Any) -> None:
             first = e.let(number * lanes)
@@ -231,7 +251,7 @@ class DepthwiseRuns(KernelBuilder):
             for at in range(0, len(taps), self.together):
                 products = [
                     self._products(
-                        e.let(e.vload(source, start + address(*taps[tap]), lanes)),
+                        e.let(e.vload(source, start + lines[taps[tap][0]] + taps[tap][1] * pitch[1], lanes)),
                         e.let(e.vload(self.weights, weights + tap * lanes, lanes)),
                     )
                     for tap in range(at, min(at + self.together, len(taps)))

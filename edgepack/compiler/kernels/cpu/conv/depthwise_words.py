@@ -49,8 +49,7 @@ class DepthwiseWords(RowByRow, DepthwiseInt16):
     def __init__(
         self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, given: SlidingSchedule = OPEN
     ) -> None:
-        unrolled = target.optimize != "size" if given.unrolled is None else given.unrolled
-        words = replace(given, lanes=CHANNELS, columns=given.columns or 1, unrolled=unrolled)
+        words = replace(given, lanes=CHANNELS, columns=given.columns or 1)
         super().__init__(conv, fused, target, in_one_task(words, target, -(-conv.in_channels // CHANNELS)))
         #: Less the zero point, in both halves of a word; None for 0.
         pair = np.array([-self.zero] * 2, "<i2").view("<i4")[0]
@@ -73,9 +72,9 @@ class DepthwiseWords(RowByRow, DepthwiseInt16):
     def parameters(self) -> dict[str, Any]:
         return {"operands": "words of bytes"}
 
-    def add_row(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
+    def add_taps(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
         e, g = self.e, self.window
-        for j in range(g.size[1]):
+        for j in range(len(taps[0])):
             inside = [i for i, of_pixel in enumerate(taps) if of_pixel[j]]
             if not inside:
                 continue

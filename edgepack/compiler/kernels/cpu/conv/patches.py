@@ -23,10 +23,13 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixel
 from edgepack.compiler.kernels.cpu.conv.over_input import PixelOrder
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, Origin, TileAt, TileProduct
 from edgepack.compiler.kernels.cpu.conv.window import Window
-from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.indices import index, unravel
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["PATCH_BYTES", "Patches", "PatchesOfTaps"]
+
+#: Sums that are stored without a loop where code is to be short.
+FEW_SUMS = 4
 
 #: Bytes of a patch up to which a tile has more rows than two: beside what images take, it is small.
 PATCH_BYTES = 2304
@@ -70,7 +73,10 @@ class Patches(ImplicitGemm):
             raise RuleError("rows of several images")
         row = self.bytes_of_element * c.in_channels * self.micro.group
         tile = self.micro.tile(min(self.pixels, max(2, self.patch_bytes // row)), c.out_channels)
-        asked = given.register_tile or (tile.rows, tile.columns)
+        columns = tile.columns
+        if self.e.short:  # one piece of code for all blocks of channels
+            columns = next(n for n in range(columns, 0, -1) if c.out_channels % n == 0)
+        asked = given.register_tile or (tile.rows, columns)
         one = replace(given, register_tile=asked, weight_stationary=False, thread_rows=1, passes=1)
         return super()._divided(replace(one, row_blocks=1, k_blocks=1))
 
@@ -120,7 +126,8 @@ class Patches(ImplicitGemm):
 
         def tile(i: Any) -> None:
             first = i * rows
-            first = tirx.min(first, index(pixels - rows)) if pixels % rows else first
+            last = index(pixels - rows)
+            first = tirx.min(first, last) if pixels % rows or self.e.short else first
             first = e.let(first if begin is None else first + begin)
             if not self.in_place:
                 self._write_patch(first)
@@ -132,7 +139,7 @@ class Patches(ImplicitGemm):
 
     def _each(self, count: int, body: Callable[[Any], None]) -> None:
         """``body`` of each tile, or block of channels."""
-        self.e.loop(0, count, body)
+        self.e.each(count, body)
 
     def _channels(self, first: Any, channel: Any, width: int) -> None:
         """Some output channels of the tile that begins at pixel ``first``."""
@@ -164,7 +171,9 @@ class Patches(ImplicitGemm):
             origin = self.geometry.origin(e.let(first + r))
             begin = e.let(self._row(r))
             inside = self.geometry.inside([origin])
-            if inside is None:
+            if inside is not None and e.short:
+                self._border(begin, origin)
+            elif inside is None:
                 self._window(begin, origin)
             else:
                 e.branch(inside, lambda: self._window(begin, origin), lambda: self._border(begin, origin))
@@ -177,7 +186,7 @@ class Patches(ImplicitGemm):
 
     def _loop(self, count: int, body: Callable[[Any], None]) -> None:
         """A loop that is not unrolled: the code would be longer than the time it saves."""
-        if count > 1:
+        if count > 1 or self.e.short:
             self.e.no_unroll_loop(count, body)
         else:
             self.e.loop(0, count, body)
@@ -223,7 +232,35 @@ class Patches(ImplicitGemm):
 
 
 class PatchesOfTaps(Patches):
-    """Windows at the border of the image tap by tap."""
+    """Windows at the border of the image tap by tap; sums are numbers in general registers."""
+
+    def _store(self, sums: Any, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
+        """Column by column, whose numbers the epilogue reads once for all pixels."""
+        e, fused, rows, width = self.e, self.fused, tile.rows, tile.columns.width
+        y, first = self._destination(tile, pixels)
+
+        def store(r: Any, at: Any, value: Any) -> None:
+            offset = r * self.conv.out_channels + at
+            here = {p: (view, offset) for p, view in residuals.items()}
+            place = unravel(tile.pixel + r, fused.output_shape[:-1])
+            position = (*place, tile.columns.channel + at)
+            stored = fused.stored(e, e.let(value), position, 1, self.operands.epilogue, here)
+            e.vstore(y, first + (r * fused.row_stride + at), stored, 1)
+
+        if not e.short or rows * width <= FEW_SUMS:
+            for at in range(width):
+                for r in range(rows):
+                    store(r, at, sums.get(r, at, 1))
+            return
+        waiting = e.local(rows * width, "int32")
+        for at in range(width):
+            for r in range(rows):
+                e.vstore(waiting, at * rows + r, sums.get(r, at, 1), 1)
+
+        def column(at: Any) -> None:
+            e.no_unroll_loop(rows, lambda r: store(r, at, e.load(waiting, e.let(at * rows + r))))
+
+        e.no_unroll_loop(width, column)
 
     def _border(self, row: Any, origin: Origin) -> None:
         e, c = self.e, self.elements

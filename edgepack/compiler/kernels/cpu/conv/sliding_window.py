@@ -200,12 +200,16 @@ class SlidingWindow(WindowWalk):
                 k = number * kh + k
             self.add_row(accumulators, strip.taps, base, e.let(k * self.row_weights))
 
+        def looped(k: Any, plane: Any, behind: Any) -> None:
+            row(k, plane, behind)
+            e.not_unrolled(k)
+
         def rows(plane: Any, behind: Any) -> None:
             if self.unrolled:
                 for k in range(kh):
                     self._if_inside(k, begin, end, lambda k: row(k, plane, behind))
             else:
-                e.loop(begin, end, lambda k: row(k, plane, behind))
+                e.loop(begin, end, lambda k: looped(k, plane, behind))
 
         each_plane(e, g.depth_window, strip.plane, rows)
         image, y, x = strip.position
@@ -239,7 +243,7 @@ class SlidingWindow(WindowWalk):
             base: where the first tap of the first pixel lies, ``weights`` where that of the row does.
         """
         e, g, lanes = self.e, self.window, self.lanes
-        places = [(i, j) for j in range(g.size[1]) for i in range(len(taps)) if taps[i][j]]
+        places = [(i, j) for j in range(len(taps[0])) for i in range(len(taps)) if taps[i][j]]
         if self.target.arithmetic_reads_memory:
             places.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
         loaded: dict[tuple[Any, int], Any] = {}

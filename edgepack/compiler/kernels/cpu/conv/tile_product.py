@@ -16,7 +16,7 @@ from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.depth_window import first_plane
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.indices import div, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     LeftOperand,
@@ -130,8 +130,8 @@ class TileProduct:
         e, c = self.e, self.conv
         n, y, x = unravel(pixel, (c.batch, c.out_height, c.out_width))
         image, plane = first_plane(e, c.depth_window, n)
-        row = y * c.strides[0] - c.pad_top if c.pad_top else y * c.strides[0]
-        column = x * c.strides[1] - c.pad_left if c.pad_left else x * c.strides[1]
+        row = _first(e, y, c.strides[0], c.pad_top)
+        column = _first(e, x, c.strides[1], c.pad_left)
         return Origin(e.let(image), plane, e.let(row), e.let(column))
 
     def add(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
@@ -340,6 +340,13 @@ class TileProduct:
         turn = tile.index * parts + part - tile.k_block * parts
         start = columns.weights + (tile.k_block + 1) * (size * columns.width) + turn * (share * line)
         return stream_prefetch(e, self.operands.weights, e.let(start), share, depth, unroll)
+
+
+def _first(e: Emitter, place: Any, stride: int, pad: int) -> Any:
+    """Where a window begins along a side; where code is to be short alike for strides of 1 and no padding."""
+    if e.short and not isinstance(place, int):
+        return tirx.Sub(tirx.Mul(place, index(stride)), index(pad))
+    return place * stride - pad if pad else place * stride
 
 
 def _all(prefetches: list[Callable[[Any], None]]) -> Callable[[Any], None]:

@@ -86,7 +86,7 @@ class VectorPatches(Patches):
 
     def _each(self, count: int, body: Callable[[Any], None]) -> None:
         """LLVM counts loops in LR where it knows how often they run, which takes a register of a sum's."""
-        if count > 1:
+        if count > 1 or self.e.short:
             self.e.no_unroll_loop(count, body)
         else:
             super()._each(count, body)

@@ -35,6 +35,12 @@ def copy_bytes(e: Emitter, to: Any, at: Any, count: int, value: Callable[[Any, i
     def one(place: Any, lanes: int) -> None:
         e.vstore(to, at + place, value(place, lanes), lanes)
 
+    if e.short:  # the last one may overlap the one before
+        width = next(lanes for lanes in (RUN, RUN // 2, RUN // 4, 1) if lanes <= count)
+        last = index(count - width)
+        e.no_unroll_loop(-(-count // width), lambda i: one(e.let(tirx.min(i * width, last)), width))
+        return
+
     if vectors > STRAIGHT:
         e.no_unroll_loop(vectors, lambda i: one(e.let(i * RUN), RUN))
     for place, lanes in power_of_two_chunks(count, RUN):
@@ -86,6 +92,9 @@ def _fill(e: Emitter, to: Any, at: Any, vectors: int, value: int) -> None:
         for i in range(count):
             e.vstore(to, at + (first + i) * RUN, e.splat(number, RUN), RUN)
 
+    if e.short:
+        e.no_unroll_loop(vectors, lambda i: several(i, 1))
+        return
     if vectors >= STRAIGHT:
         e.no_unroll_loop(vectors // STRAIGHT, lambda i: several(e.let(i * STRAIGHT), STRAIGHT))
     several(vectors - vectors % STRAIGHT, vectors % STRAIGHT)

@@ -46,6 +46,9 @@ __all__ = ["Emitter"]
 
 Expr = Any
 
+#: Architectures of CPUs for which LLVM unrolls loops of less than twelve instructions, whatever their end is.
+CORTEX_M = ("thumbv6m", "thumbv7m", "thumbv7em", "thumbv8m.main")
+
 
 class Emitter:
     """Builds one kernel: its operands (:meth:`param`, :meth:`output`, ...), :meth:`tasks`, :meth:`stage`.
@@ -57,7 +60,9 @@ class Emitter:
 
     Attributes:
         line: elements of a cache line.
+        short: whether code is to be short rather than fast, and alike for different numbers.
         operands: what the kernel's pointer parameters are, in order.
+        split: parameters whose numbers lie in two planes, and these (:mod:`.narrowed`).
         scratch_bytes: sizes of the scratch operands, by number.
     """
 
@@ -65,6 +70,7 @@ class Emitter:
         self.lanes, self.target, self.dtype = lanes, target, dtype
         self.line = CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
         self.strict_math = target is not None and target.strict_math
+        self.short = target is not None and target.optimize == "size"
         self.few_registers = target is not None and target.few_registers
         self.params: list[Any] = []
         self.operands: list[Operand] = []
@@ -74,6 +80,7 @@ class Emitter:
         self.counter = 0
         self._costs: dict[str, int] = {}
         self._narrow: dict[Buffer, Buffer] = {}
+        self.split: dict[Buffer, tuple[Buffer, Buffer]] = {}
 
     # Names and statements ------------------------------------------------------------------------------
 
@@ -311,9 +318,16 @@ class Emitter:
             if end - begin == 1:
                 body(index(begin))
                 return
+        self._for(begin, index(end) - index(begin), body)
+
+    def _for(self, begin: Index, extent: Expr, body: Callable[[Any], None]) -> None:
         var = Var(self.name("i"), tvm.ir.PrimType("int32"))
         statement = self.block(lambda: body(var))
-        self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
+        self.add(For(var, index(begin), extent, ForKind.SERIAL, statement))
+
+    def each(self, count: int, body: Callable[[Any], None]) -> None:
+        """for i in [0, count); with ``--optimize size`` also one iteration is a loop, which kernels share."""
+        self._for(0, index(count), body) if self.short else self.loop(0, count, body)
 
     def opaque_bound(self, count: Index) -> Expr:
         """``count`` as the end of a loop that LLVM must not unroll, as it would mix the iterations and spill.
@@ -326,7 +340,9 @@ class Emitter:
         """for i in [0, count), in a form that LLVM unrolls neither whole nor in part.
 
         Also not for CPUs that work in order, for which it unrolls loops of unknown length four times: this
-        one's counter lies in memory, and its end depends on the thread's first task.
+        one's counter lies in memory, and its end depends on the thread's first task. Short ones it unrolls
+        all the same for Cortex-M4 and the like, unless there is a vector in them. With ``--optimize size``
+        there is one, of which no instruction is made.
         """
         everything = self.let(tirx.min(index(-1), self.params[-2]))
         counter = self.local(1, "int32")
@@ -335,10 +351,17 @@ class Emitter:
         def iteration() -> None:
             i = self.let(self.load(counter, 0))
             body(i)
+            self.not_unrolled(i)
             self.vstore(counter, 0, i + 1, 1)
 
         more = tirx.bitwise_and(self.load(counter, 0), everything) < index(count)
         self.add(tirx.While(more, self.block(iteration)))
+
+    def not_unrolled(self, i: Any) -> None:
+        """Has LLVM not unroll the loop around the current block, of counter ``i``, with ``--optimize size``:
+        for Cortex-M it does so even where a loop's length is unknown, unless there is a vector in it."""
+        if self.short and self.target and self.target.arch in CORTEX_M and not self.target.vector_bits:
+            self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", self.splat(i, 2))))
 
     def branch(
         self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None

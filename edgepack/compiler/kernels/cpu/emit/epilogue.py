@@ -17,8 +17,10 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, calls_libm, vector_form
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.narrowed import widened
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.value import Value
+from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
 from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, table_position
 from edgepack.compiler.kernels.expressions.visitor import Visitor
 
@@ -236,7 +238,10 @@ class _Tail(Visitor[Block, Value], Arithmetic):
             axis = next(n for n, v in enumerate(block.iters) if i.same_as(v))
             along_lanes = along_lanes or axis == len(block.iters) - 1
             at = self.position[axis] + at
-        buffer = self.buffers[x.source]
-        if along_lanes:
-            return self.e.vload(buffer, at, self.lanes)
-        return self.e.splat(self.e.load(buffer, index(at)), self.lanes)
+        buffer, dtype = self.buffers[x.source], str(x.source.dtype)
+        narrow = str(buffer.dtype) != storage_dtype(dtype)
+
+        def load(place: Any, lanes: int) -> Any:
+            return widened(self.e, buffer, place, lanes) if narrow else self.e.vload(buffer, place, lanes)
+
+        return load(at, self.lanes) if along_lanes else self.e.splat(load(index(at), 1), self.lanes)

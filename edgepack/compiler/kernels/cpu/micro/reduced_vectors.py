@@ -114,6 +114,9 @@ class ReducedVectors(MicroKernel):
                         sums.set(row, column, added, 1)
 
         depth = steps.depth
+        if e.short:
+            e.no_unroll_loop(depth, lambda i: several(i, 1))
+            return
         if depth * sums.rows <= STRAIGHT:
             several(0, depth)
             return

@@ -116,11 +116,13 @@ class WordPairs(Int32Units):
             step(k)
             step(k + half)
 
-        if half > 1:
+        if half > 1 or e.short:
             e.no_unroll_loop(half, iteration)
         elif half:
             iteration(0)
-        if depth % 2:
+        if e.short:
+            e.no_unroll_loop(depth % 2, lambda k: step(k + (depth - 1)))
+        elif depth % 2:
             step(depth - 1)
 
     @property

@@ -1,0 +1,53 @@
+"""Numbers of each channel are stored as narrow as they are where flash is short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgepack.compiler.kernels.narrow_integers import NARROW, as_narrow
+from edgepack.config.device import load_device
+from edgepack.plan.target import Optimize
+from tests.targets.test_short_code import network
+from workbench.compiled import plan_of
+
+#: Output channels of the network's layers.
+DENSE, DEPTHWISE = 20 + 26 + 14 + 7, 20 + 26
+
+
+def bytes_by_dtype(device: str, optimize: Optimize) -> dict[str, int]:
+    """Of the numbers of each channel of all layers; multipliers have 32 bits in any case."""
+    target = replace(load_device(device).cpu_target(), optimize=optimize)
+    found: dict[str, int] = {}
+    for constant in plan_of(network(), target=target).plan.constants:
+        if constant.shape in {(n,) for n in (20, 26, 14, 7)} | {(3 * n,) for n in (20, 26, 14, 7)}:
+            found[constant.dtype] = found.get(constant.dtype, 0) + constant.nbytes
+    return found
+
+
+def test_biases_and_shifts_take_the_bytes_that_they_need() -> None:
+    every = DENSE + DEPTHWISE
+    assert bytes_by_dtype("cortex-m4", "size") == {
+        "int8": every,
+        "int16": 2 * DEPTHWISE,
+        "uint8": 3 * DENSE,
+        "int32": 4 * every,
+    }
+    assert bytes_by_dtype("cortex-m4", "latency") == {
+        "int8": every,
+        "int16": 2 * DEPTHWISE,
+        "int32": 4 * (every + DENSE),
+    }
+
+
+def test_they_are_as_wide_as_ever_where_flash_is_not_short() -> None:
+    assert bytes_by_dtype("raspberrypi4", "latency") == {"int32": 12 * (DENSE + DEPTHWISE)}
+
+
+def test_numbers_of_24_bits_are_a_plane_of_16_and_one_of_8() -> None:
+    values = np.array([-(1 << 23), -65_537, -65_536, -1, 0, 65_535, (1 << 23) - 1], np.int32)
+    stored = as_narrow(values, "int24")
+    low, high = stored[: 2 * len(values)].view("<u2"), stored[2 * len(values) :].view(np.int8)
+    np.testing.assert_array_equal((high.astype(np.int32) << 16) | low, values)
+    assert stored.nbytes * 8 == NARROW["int24"] * len(values)
