@@ -299,6 +299,8 @@ class CompileJob:
         stages: a folder, made by the worker, for texts of what the model becomes on the way
             (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
         tuned: schedules that were measured, in place of what the rules would propose.
+        choices: whether ``choices.json`` is to say by which schedules groups are computed, and what else may
+            be tried (``compiler/planner/tuning.py``); for a CPU.
     """
 
     model: Path
@@ -309,6 +311,7 @@ class CompileJob:
     symbol_prefix: str
     stages: Path | None = None
     tuned: Sequence[TunedChoice] = ()
+    choices: bool = False
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -323,4 +326,5 @@ class CompileJob:
             "symbol_prefix": self.symbol_prefix,
             "stages": "" if self.stages is None else str(self.stages.absolute()),
             "tuned": [choice.to_json() for choice in self.tuned],
+            "choices": self.choices,
         }
