@@ -1,7 +1,7 @@
 """Schedules that a tuner may try for a fused group: the neighbours of one, and other rules' own.
 
-A neighbour differs in one field, what else is decided left as it is or decided anew by the rule. Those that do
-not fit the group, and those that make the same schedule as another one, are left out.
+A neighbour differs in one field; what else is decided is left as it is, or decided anew by the rule. Those
+that do not fit the group, and those that make the same schedule as another one, are left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def candidates(
         constants: of each group, the parameters that are constant at every call.
     """
     found: dict[str, Candidate] = {}
-    rules: dict[str, Rule | PairRule] = {rule.name: rule for rule in (*RULES, *PAIR_RULES)}
+    rules: dict[str, Rule | PairRule] = {rule.name: rule for rule in RULES}
+    rules |= {rule.name: rule for rule in PAIR_RULES}
     own = rules.get(base.rule)
     if own is None or own.schedule is None or base.schedule is None:
         return []

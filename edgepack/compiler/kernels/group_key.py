@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -21,9 +21,7 @@ def group_key(fused: FusedGroup) -> str:
     """Operators, shapes and types for a reader, then a hash of all that a schedule depends on: also the
     anchor's attributes, and how the group's tensors lie in memory. Numbers in the group, such as scales, are
     not in it."""
-    buffers = [
-        f"{buffer.dtype}[{','.join(str(d) for d in buffer.shape)}]" for buffer in fused.function.params
-    ]
+    buffers = [_tensor(buffer) for buffer in fused.function.params]
     anchor = fused.anchor
     whole = {
         "operators": list(fused.operators),
@@ -46,5 +44,20 @@ def group_key(fused: FusedGroup) -> str:
     return f"{head} {' '.join(shapes)} -> {buffers[-1]} {digest}"
 
 
+def _tensor(buffer: Any) -> str:
+    return f"{buffer.dtype}[{','.join(str(int(extent)) for extent in buffer.shape)}]"
+
+
 def _plain(attributes: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in sorted(attributes.items())}
+    """Attributes as text, numbers as Python prints them."""
+
+    def text(value: Any) -> str:
+        try:
+            return str(int(value))
+        except (TypeError, ValueError):
+            pass
+        if isinstance(value, str | bytes):
+            return str(value)
+        return f"[{','.join(map(text, value))}]" if isinstance(value, Iterable) else str(value)
+
+    return {name: text(value) for name, value in sorted(attributes.items())}

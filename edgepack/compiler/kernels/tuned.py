@@ -36,7 +36,8 @@ class TunedSchedules:
     ) -> None:
         self.gains: dict[str, float] = {}
         self._given: dict[str, Given] = {}
-        rules = {rule.name: rule for rule in (*RULES, *PAIR_RULES)}
+        rules: dict[str, Rule | PairRule] = {rule.name: rule for rule in RULES}
+        rules |= {rule.name: rule for rule in PAIR_RULES}
         stale: list[str] = []
         for choice in choices:
             if choice.cpu != target.cpu_kind:

@@ -15,7 +15,7 @@ from edgepack.compiler.planner.select import KernelSelector
 __all__ = ["write_choices"]
 
 #: Candidates of a group, at most.
-MOST = 48
+MOST = 16
 
 
 def write_choices(program: Program, selector: KernelSelector, path: Path) -> None:
