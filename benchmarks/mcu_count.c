@@ -1,7 +1,7 @@
 /* Counts the instructions of one run: SysTick, on RISC-V minstret, under qemu's -icount, where an instruction
  * takes 1 ns. A loop of a million instructions before says how many ticks these are. Compiled by
- * mcu_instructions.py, with the header of the network, its sizes and the path of its input.
- * SPDX-License-Identifier: Apache-2.0 */
+ * mcu_instructions.py, with the header of the network, its sizes and the path of its input; TENSORS where it
+ * has several. SPDX-License-Identifier: Apache-2.0 */
 #include HEADER
 
 #include <stdint.h>
@@ -15,8 +15,12 @@ __asm__(".pushsection .rodata.input,\"a\",%progbits\n.balign 64\n.global count_i
         "\"" INPUT "\"\n.popsection\n");
 extern const int8_t count_input[];
 
-static int8_t input[INPUT_BYTES];
-static int8_t output[OUTPUT_BYTES];
+static int8_t input[INPUT_BYTES] __attribute__((aligned(16)));
+static int8_t output[OUTPUT_BYTES] __attribute__((aligned(16)));
+
+#if !defined(TENSORS)
+#define TENSORS input, output
+#endif
 
 #if defined(NETWORK)
 #define JOIN_(a, b) a##b
@@ -26,7 +30,11 @@ static unsigned char memory[JOIN(MACRO, _ARENA_BYTES)]
     __attribute__((section(".bss.edgepack.session"), aligned(64)));
 
 static int run_network(void) {
-    return JOIN(NETWORK, _run_direct)(memory, sizeof memory, input, output);
+    return JOIN(NETWORK, _run_direct)(memory, sizeof memory, TENSORS);
+}
+#elif defined(LAYERS)
+static int run_network(void) {
+    return layers_run(input, output);
 }
 #else
 static uint8_t arena[BKNN_NET_ARENA_SIZE + 1] __attribute__((aligned(64)));
@@ -78,11 +86,19 @@ static uint32_t ticks_of_a_million(void) {
     return ticks() - before;
 }
 
-int main(void) {
+static void fill_input(void) {
     for (uint32_t i = 0; i < INPUT_BYTES; i++) {
         input[i] = count_input[i];
     }
+#if defined(LAYERS)
+    layers_start(input);
+#endif
+}
+
+int main(void) {
+    fill_input();
     int status = run_network();
+    fill_input();
     start_ticks();
     uint32_t million = ticks_of_a_million();
     uint32_t before = ticks();
@@ -90,6 +106,9 @@ int main(void) {
         status = run_network();
     }
     uint32_t run = ticks() - before;
+#if defined(LAYERS)
+    layers_finish(output);
+#endif
     print_number(million);
     print_number(run);
     print_bytes(output, OUTPUT_BYTES);

@@ -8,6 +8,9 @@ at the end is left out on both sides, for bakenn has none of TFLite's. Both resu
 reference kernels, byte for byte. The others are compiled with -O3 and -Os, ESP-NN with and without its
 generic optimisations, and the fewest instructions count; where the CPU has Helium CMSIS-NN takes its paths
 for that. "For size" is what ``--optimize size`` makes.
+
+A streaming network (micro_wake_word_vad) bakenn does not take: its layers are called as one would write them
+by hand over the same CMSIS-NN, with states in place (mcu_layers.c), on Cortex-M alone.
 ``--write`` writes the rows of the devices that were measured into notes/microcontrollers.md.
 """
 
@@ -25,6 +28,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from markdown import note, read_section, read_tables, replace_section, table
+from mcu_layers import Layers, layers_of, places, written
 
 import edgepack
 from edgepack.bundle.firmware.emulator import EMULATORS
@@ -38,6 +42,10 @@ PACKAGES = ("bakenn==1.0.0", "tflite==2.18.0", "flatbuffers==25.12.19", "numpy")
 DEVICES = ("cortex-m0plus", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "esp32-c3")
 #: bakenn's targets for the architectures: of ESP-NN that whose functions are plain C.
 TARGETS = {"arm": "cortex-m4", "riscv32": "esp32"}
+#: Networks that keep state, which bakenn does not take: their layers are called by mcu_layers.c.
+STREAMING = ("micro_wake_word_vad",)
+#: Architectures of CMSIS-NN.
+CMSIS = ("arm",)
 #: What the libraries need of a header that a compiler without a C library lacks.
 STRING_H = """#pragma once
 #include <stddef.h>
@@ -68,9 +76,10 @@ class Image:
     def __init__(self, bundle: Bundle, folder: Path) -> None:
         self.bundle, self.folder = bundle, folder
         self.device = load_device(bundle.manifest.device.name)
-        (self.input,) = sorted((bundle.path / "test").glob("input_*.bin"))
-        (output,) = sorted((bundle.path / "test").glob("output_*.bin"))
-        self.expected = output.read_bytes()
+        inputs, self.outputs = (_recorded(bundle, kind) for kind in ("input", "output"))
+        self.input = folder / "input.bin"
+        self.input.write_bytes(b"".join(map(_padded, inputs)))
+        self.output_bytes = sum(len(_padded(one)) for one in self.outputs)
 
     def counted(self, sources: Sequence[str | Path], flags: Sequence[str], name: str) -> Counted:
         """What the image of these sources takes."""
@@ -79,7 +88,14 @@ class Image:
         sizes = section_bytes(elf)
         flash = sum(sizes.get(one, 0) for one in FLASH) - self.input.stat().st_size
         ram = sum(sizes.get(one, 0) for one in RAM)
-        return Counted(run * 1e6 / million, flash, ram, bytes.fromhex(output) == self.expected)
+        return Counted(run * 1e6 / million, flash, ram, self._right(bytes.fromhex(output)))
+
+    def _right(self, printed: bytes) -> bool:
+        at, same = 0, True
+        for one in self.outputs:
+            same &= printed[at : at + len(one)] == one
+            at += len(_padded(one))
+        return same
 
     def _linked(self, sources: Sequence[str | Path], flags: Sequence[str], name: str) -> Path:
         firmware, options = self.bundle.path / "firmware", self.device.compilers["zig"]
@@ -92,7 +108,7 @@ class Image:
             *("-static", "-nostartfiles", "-Wl,--gc-sections", "-Wl,-e,Reset_Handler", "-T", script),
             *(f"-I{firmware}", f"-I{self.bundle.path / 'include'}", f'-DINPUT="{self.input}"'),
             f"-DINPUT_BYTES={self.input.stat().st_size}",
-            f"-DOUTPUT_BYTES={len(self.expected)}",
+            f"-DOUTPUT_BYTES={self.output_bytes}",
             *flags,
             HERE / "mcu_count.c",
             *sources,
@@ -116,6 +132,17 @@ class Image:
         return int(million), int(run), output
 
 
+def _recorded(bundle: Bundle, kind: str) -> list[bytes]:
+    """The recorded tensors, in the model's order."""
+    count = len(bundle.manifest.inputs if kind == "input" else bundle.manifest.outputs)
+    return [(bundle.path / "test" / f"{kind}_{i}.bin").read_bytes() for i in range(count)]
+
+
+def _padded(data: bytes) -> bytes:
+    """As many tensors lie one behind the other: each at a multiple of 16 bytes."""
+    return data + bytes(-len(data) % 16)
+
+
 def _cpu(name: str) -> str:
     """zig's name of a CPU, with the instructions that CMSIS-NN uses."""
     return name if "m33" not in name else f"{name}+dsp"
@@ -125,6 +152,9 @@ def ours(bundle: Bundle) -> Counted:
     """The bundle's own library."""
     name = bundle.manifest.name
     flags = ["-Os", f"-DNETWORK={name}", f"-DMACRO={name.upper()}", f'-DHEADER="{name}.h"']
+    tensors = [f"input + {at}" for name, at in places(bundle.manifest.inputs).items() if name]
+    tensors += [f"output + {at}" for name, at in places(bundle.manifest.outputs).items() if name]
+    flags.append(f"-DTENSORS={', '.join(tensors)}")
     return Image(bundle, bundle.path.parent).counted([bundle.path / "lib" / f"lib{name}.a"], flags, "ours")
 
 
@@ -148,8 +178,25 @@ def theirs(bundle: Bundle, generated: Path) -> Counted:
     return min(made, key=lambda one: one.instructions)
 
 
-def generated(model: Path, device: str) -> tuple[Path, Path]:
-    """The file that both sides compute, and bakenn's C of it."""
+def by_layers(bundle: Bundle, network: Layers) -> Counted:
+    """The network's layers by CMSIS-NN's functions, by the options that take fewest instructions."""
+    vendor, folder = FOLDER / "site" / "bakenn" / "backend" / "cmsis_nn" / "vendor", bundle.path.parent
+    inputs, outputs = places(bundle.manifest.inputs), places(bundle.manifest.outputs)
+    header = written(network, folder / "layers", inputs, outputs)
+    include = [HERE, header.parent, vendor / "cmsis_nn" / "Include", vendor / "cmsis_core" / "Include"]
+    (folder / "inc").mkdir(exist_ok=True)
+    for name in ("math.h", "stdio.h", "stdlib.h"):  # included, and not used
+        (folder / "inc" / name).touch()
+    (folder / "inc" / "string.h").write_text(STRING_H)
+    flags = ["-DBAKENN_CMSIS_NN_BUILTIN_MEMORY", "-DLAYERS", '-DHEADER="mcu_layers.h"']
+    flags += [f"-I{path}" for path in [*include, folder / "inc"]]
+    sources = [HERE / "mcu_layers.c", *sorted((vendor / "cmsis_nn" / "Source").rglob("*.c"))]
+    made = [Image(bundle, folder).counted(sources, [level, *flags], "theirs") for level in ("-O3", "-Os")]
+    return min(made, key=lambda one: one.instructions)
+
+
+def generated(model: Path, device: str) -> tuple[Path, Path | None]:
+    """The file that both sides compute, and bakenn's C of it; None for a streaming network."""
     site, folder = FOLDER / "site", FOLDER / model.stem
     arch = load_device(device).arch
     if not site.is_dir():
@@ -157,6 +204,8 @@ def generated(model: Path, device: str) -> tuple[Path, Path]:
         subprocess.run(pip, check=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if model.stem in STREAMING:
+        return model, None
     static, made = folder / f"{model.stem}.tflite", folder / "generated"
     command = [sys.executable, "-S", str(HERE / "mcu_cmsis_nn.py")]
     command += [str(model), str(static), str(made), TARGETS[arch]]
@@ -166,14 +215,18 @@ def generated(model: Path, device: str) -> tuple[Path, Path]:
 
 def row(model: Path, device: str) -> list[str]:
     """A row of the table."""
+    folder = FOLDER / model.stem
     static, made = generated(model, device)
-    bundle = edgepack.pack(static, device, FOLDER / model.stem / "bundle")
-    small = edgepack.pack(static, device, FOLDER / model.stem / "small", optimize="size")
-    own, smallest, other = ours(bundle), ours(small), theirs(bundle, made)
+    network = layers_of(model) if made is None else None
+    cut = {"cut_outputs": network.outputs} if network is not None else {}
+    bundle = edgepack.pack(static, device, folder / "bundle", **cut)
+    small = edgepack.pack(static, device, folder / "small", optimize="size", **cut)
+    own, smallest = ours(bundle), ours(small)
+    other = theirs(bundle, made) if made is not None else by_layers(bundle, network)
     assert own.right and smallest.right, f"{model.stem} on {device}: another result than LiteRT's"
     note = "" if other.right else " (other results)"
     return [
-        model.stem.removeprefix("mlperf_tiny_").removesuffix("_int8"),
+        model.stem.removeprefix("mlperf_tiny_").removeprefix("micro_wake_word_").removesuffix("_int8"),
         device,
         f"{own.instructions / 1e6:.3f}",
         f"{other.instructions / 1e6:.3f}{note}",
@@ -200,8 +253,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     models = sorted(options.folder.glob("mlperf_tiny_*_int8.tflite"))
+    models += [path for name in STREAMING if (path := options.folder / f"{name}.tflite").is_file()]
     chosen = [one for one in models if not options.only or any(word in one.stem for word in options.only)]
-    rows = [row(model, device) for model in chosen for device in options.device or DEVICES]
+    rows = [
+        row(model, device)
+        for model in chosen
+        for device in options.device or DEVICES
+        if model.stem not in STREAMING or load_device(device).arch in CMSIS
+    ]
     header = ["network", "device", "10^6 instructions", "theirs", "ratio", "for size"]
     header += ["flash, KiB", "for size", "theirs", "RAM, KiB", "theirs"]
     print(table(header, rows, left=2))

@@ -63,6 +63,7 @@ __all__ = [
     "OptionsRecord",
     "Params",
     "ParamsSection",
+    "QuantisationRecord",
     "Recorded",
     "RecordedTensor",
     "RunnerRecord",
@@ -79,6 +80,13 @@ SCHEMA_VERSION = 1
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
 
 
+class QuantisationRecord(Record):
+    """What a tensor's integers mean: (x - zero_point) * scale."""
+
+    scale: float = Field(gt=0, le=3.4028234663852886e38, description="exactly a float32")
+    zero_point: int
+
+
 class Tensor(Record):
     """An input or output: dense, row-major, little-endian."""
 
@@ -86,6 +94,9 @@ class Tensor(Record):
     dtype: DtypeName
     shape: tuple[Extent, ...]
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
+    quantisation: QuantisationRecord | None = Field(
+        default=None, description="what its integers mean, where the model says it with one scale; else null"
+    )
 
 
 class ModelRecord(Record):

@@ -11,7 +11,7 @@ from edgepack.cli.output import Settings, heading, print_json, say, table, verbo
 from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
-    from edgepack.plan.model_summary import TensorSummary
+    from edgepack.plan.model_summary import ModelSummary, TensorSummary
 
 __all__ = ["command"]
 
@@ -90,11 +90,7 @@ def _model(path: Path, as_json: bool) -> None:
             f"{human_bytes(summary.params_bytes)} of parameters"
             + (f", external data in {', '.join(summary.external)}" if summary.external else "")
         ),
-        table(
-            [_tensor_row("input", tensor) for tensor in summary.inputs]
-            + [_tensor_row("output", tensor) for tensor in summary.outputs],
-            header=["", "name", "dtype", "shape"],
-        ),
+        _signature(summary),
         table(
             [[name, str(count)] for name, count in summary.operators.items()],
             header=["operator", "nodes"],
@@ -110,6 +106,19 @@ def _model(path: Path, as_json: bool) -> None:
     for operator, nodes in summary.unsupported.items():
         parts.append(printable(f"warning: {operator} cannot be compiled: {', '.join(nodes[:5])}"))
     say("\n\n".join(parts))
+
+
+def _signature(summary: ModelSummary) -> str:
+    """Inputs and outputs; with what their integers mean, if that is known of one."""
+    from edgepack.cli.tables import quantisation_text
+
+    tensors = [("input", one) for one in summary.inputs] + [("output", one) for one in summary.outputs]
+    rows, header = [_tensor_row(*one) for one in tensors], ["", "name", "dtype", "shape"]
+    if any(tensor.quantisation for _, tensor in tensors):
+        header.append("an integer x means")
+        for row, (_, tensor) in zip(rows, tensors, strict=True):
+            row.append(quantisation_text(tensor.quantisation))
+    return table(rows, header=header)
 
 
 def _tensor_row(kind: str, tensor: TensorSummary) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from edgepack.bundle.manifest import Manifest, Tensor
 from edgepack.cli.output import table
-from edgepack.render.formatting import human_bytes, human_count, shape_text
+from edgepack.render.formatting import float32_text, human_bytes, human_count, shape_text
 
 __all__ = [
     "audit_table",
@@ -16,6 +16,7 @@ __all__ = [
     "kernels_table",
     "memory_table",
     "overview_table",
+    "quantisation_text",
     "quantised_outputs_table",
     "signature_table",
 ]
@@ -25,11 +26,35 @@ def signature_table(manifest: Manifest) -> str:
     """Inputs and outputs."""
 
     def row(kind: str, tensor: Tensor) -> list[str]:
-        return [kind, tensor.name, tensor.dtype, shape_text(tensor.shape), human_bytes(tensor.nbytes)]
+        shape = shape_text(tensor.shape)
+        return [kind, tensor.name, tensor.dtype, shape, human_bytes(tensor.nbytes), *meaning(tensor)]
 
+    def meaning(tensor: Tensor) -> list[str]:
+        return [quantisation_text(tensor.quantisation)] if quantised else []
+
+    quantised = any(tensor.quantisation for tensor in (*manifest.inputs, *manifest.outputs))
     rows = [row("input", tensor) for tensor in manifest.inputs]
     rows += [row("output", tensor) for tensor in manifest.outputs]
-    return table(rows, header=["", "name", "dtype", "shape", "size"], right=[4])
+    header = ["", "name", "dtype", "shape", "size", *(["an integer x means"] if quantised else [])]
+    return table(rows, header=header, right=[4])
+
+
+class Quantisation(Protocol):
+    """What a tensor's integers mean, of a bundle's manifest or of a model's summary."""
+
+    @property
+    def scale(self) -> float: ...
+    @property
+    def zero_point(self) -> int: ...
+
+
+def quantisation_text(quantisation: Quantisation | None) -> str:
+    """``(x - 83) * 0.584702909``; "" for None."""
+    if quantisation is None:
+        return ""
+    scale, zero = float32_text(quantisation.scale), quantisation.zero_point
+    shifted = f"(x {'-' if zero > 0 else '+'} {abs(zero)})" if zero else "x"
+    return f"{shifted} * {scale}"
 
 
 class QuantisedOutput(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from edgepack.abi.pool import ClosedError, Pool, cores
 from edgepack.bundle.layout import MANIFEST, find_bundle
 from edgepack.bundle.libraries import check_library, check_whole_file
-from edgepack.bundle.manifest import load_manifest
+from edgepack.bundle.manifest import Tensor, load_manifest
 from edgepack.bundle.paths import inside
 from edgepack.bundle.structure import NestedRecord
 from edgepack.client.arrays import Inputs, Outputs
@@ -24,6 +25,7 @@ from edgepack.client.opened_model import OpenedModel
 from edgepack.config.option_checks import check_whole
 from edgepack.errors import ConfigError
 from edgepack.options import PathLike
+from edgepack.plan.types import LinearQuantisation, TensorSpec
 from edgepack.runners import native
 from edgepack.system.boundary import guarded
 from edgepack.text.printable import printable
@@ -82,7 +84,8 @@ class Session:
 
     Attributes:
         path: the bundle's folder.
-        inputs, outputs: name, dtype and shape of each, in the model's order.
+        inputs, outputs: name, dtype and shape of each, in the model's order; ``quantisation`` has the
+            ``scale`` and ``zero_point`` by which its integers mean numbers, or is None.
     """
 
     @guarded
@@ -119,7 +122,8 @@ class Session:
         library = check_library(self.path, manifest, artifact, whole=check)
         params = inside(self.path, manifest.params.file) if manifest.params.file else None
         self._model = OpenedModel(library, manifest.symbol, params, threads, self.path)
-        self.inputs, self.outputs = self._model.inputs, self._model.outputs
+        self.inputs = _with_quantisation(self._model.inputs, manifest.inputs)
+        self.outputs = _with_quantisation(self._model.outputs, manifest.outputs)
         self._sources, self._results = Inputs(self.inputs), Outputs(self.outputs)
         try:
             # Of the model, not of this object, which would never be forgotten then.
@@ -335,6 +339,13 @@ class Session:
                 yield
         except ClosedError:
             raise self._closed() from None
+
+
+def _with_quantisation(specs: Sequence[TensorSpec], said: Sequence[Tensor]) -> tuple[TensorSpec, ...]:
+    """A library's tensors, with what the manifest says of their integers."""
+    known = {one.name: one.quantisation for one in said if one.quantisation is not None}
+    meanings = {name: LinearQuantisation(one.scale, one.zero_point) for name, one in known.items()}
+    return tuple(replace(spec, quantisation=meanings.get(spec.name)) for spec in specs)
 
 
 def _folder(bundle: Any) -> Path:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from edgepack.bundle.manifest import Manifest, Tensor
+from edgepack.bundle.manifest import Manifest, QuantisationRecord, Tensor
 from edgepack.errors import ConfigError
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.render.names import c_identifier
@@ -39,6 +39,7 @@ class Argument:
         elements: how many there are.
         dtype: in the model.
         shape: row-major.
+        quantisation: what its integers mean.
     """
 
     index: int
@@ -48,6 +49,7 @@ class Argument:
     elements: int
     dtype: str
     shape: tuple[int, ...]
+    quantisation: QuantisationRecord | None = None
 
 
 def argument_lists(
@@ -80,7 +82,9 @@ def _argument(
     used.add(candidate)
     elements = tensor.nbytes // DTYPE_BYTES[tensor.dtype]
     kind = types[tensor.dtype]
-    return Argument(index, tensor.name, candidate, kind, elements, tensor.dtype, tensor.shape)
+    return Argument(
+        index, tensor.name, candidate, kind, elements, tensor.dtype, tensor.shape, tensor.quantisation
+    )
 
 
 def snake_case(name: str) -> str:

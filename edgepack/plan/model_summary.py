@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from edgepack.plan.types import LinearQuantisation
+
 __all__ = ["Dim", "ModelSummary", "TensorSummary"]
 
 #: A dimension: its size, its name, or None if it has neither.
@@ -13,11 +15,13 @@ Dim = int | str | None
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """An input or output as declared; dimensions are sizes, names, or None; a shape can be missing."""
+    """An input or output as declared; dimensions are sizes, names, or None. A shape can be missing, and what
+    its integers mean."""
 
     name: str
     dtype: str
     shape: tuple[Dim, ...] | None
+    quantisation: LinearQuantisation | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,13 @@ class ModelSummary:
         """Inverse of :meth:`to_json`, also where lists stand for tuples."""
 
         def tensors(role: str) -> tuple[TensorSummary, ...]:
-            return tuple(
-                TensorSummary(t["name"], t["dtype"], None if t["shape"] is None else tuple(t["shape"]))
-                for t in data[role]
-            )
+            return tuple(_tensor(one) for one in data[role])
 
         changed = {"inputs": tensors("inputs"), "outputs": tensors("outputs")}
         return cls(**{**data, **changed, "external": tuple(data["external"])})
+
+
+def _tensor(data: dict[str, Any]) -> TensorSummary:
+    shape, said = data["shape"], data["quantisation"]
+    meaning = None if said is None else LinearQuantisation(**said)
+    return TensorSummary(data["name"], data["dtype"], None if shape is None else tuple(shape), meaning)

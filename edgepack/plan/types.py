@@ -25,6 +25,7 @@ __all__ = [
     "Copy",
     "Kernel",
     "Launch",
+    "LinearQuantisation",
     "ParamsMode",
     "Plan",
     "Signature",
@@ -46,12 +47,29 @@ WeightsDtype = Literal["float32", "float16"]
 
 
 @dataclass(frozen=True)
+class LinearQuantisation:
+    """What a tensor's integers mean: ``(x - zero_point) * scale``.
+
+    Attributes:
+        scale: above 0, and exactly a float32.
+    """
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of the model: row-major (C order), dense."""
+    """An input or output of the model: row-major (C order), dense.
+
+    Attributes:
+        quantisation: what its integers mean, where the model says so with one scale for all; else None.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    quantisation: LinearQuantisation | None = None
 
     @property
     def nbytes(self) -> int:
@@ -331,4 +349,6 @@ def _kernel(data: dict[str, Any]) -> Kernel:
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]))
+    said = data["quantisation"]
+    meaning = None if said is None else LinearQuantisation(**said)
+    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]), meaning)

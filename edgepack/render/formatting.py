@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["human_bytes", "human_count", "shape_text"]
+__all__ = ["float32_text", "human_bytes", "human_count", "shape_text"]
 
 
 def human_bytes(value: int) -> str:
@@ -28,3 +28,8 @@ def human_count(value: float) -> str:
 def shape_text(shape: tuple[int, ...]) -> str:
     """``1x3x224x224``; ``scalar`` for ()."""
     return "x".join(map(str, shape)) or "scalar"
+
+
+def float32_text(value: float) -> str:
+    """A float32 with as many digits as tell it from all others (9): ``0.584702909``."""
+    return f"{value:.9g}"

@@ -7,6 +7,7 @@ from math import prod
 
 from edgepack.plan.dtypes import C_TYPES, DTYPE_BYTES
 from edgepack.plan.types import Plan, TensorSpec
+from edgepack.render.formatting import float32_text
 from edgepack.render.names import (
     c_identifier,
     c_string,
@@ -77,6 +78,22 @@ class _Tensor:
     @property
     def itemsize(self) -> int:
         return DTYPE_BYTES[self.spec.dtype]
+
+    @property
+    def quantised(self) -> bool:
+        return self.spec.quantisation is not None
+
+    @property
+    def scale(self) -> str:
+        """As a literal of C, which is this float32 again; "" where its integers have none."""
+        meaning = self.spec.quantisation
+        text = "" if meaning is None else float32_text(meaning.scale)
+        return f"{text}{'' if '.' in text or 'e' in text else '.0'}f" if text else ""
+
+    @property
+    def zero_point(self) -> int:
+        meaning = self.spec.quantisation
+        return 0 if meaning is None else meaning.zero_point
 
     @property
     def quoted(self) -> str:

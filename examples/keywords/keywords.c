@@ -2,9 +2,12 @@
 
 #include <math.h>
 
-/* Of the network's input, from its file. A score of its output is (value + 128) / 256. */
-static const float input_scale = 0.584702909F;
-enum { INPUT_ZERO = 83, SILENCE = 10 };
+#define INPUT_SCALE KWS_INPUT_INPUT_1_SCALE
+#define INPUT_ZERO KWS_INPUT_INPUT_1_ZERO_POINT
+#define SCORE_SCALE KWS_OUTPUT_IDENTITY_SCALE
+#define SCORE_ZERO KWS_OUTPUT_IDENTITY_ZERO_POINT
+
+enum { SILENCE = 10 };
 
 typedef char size_is_the_networks[FRAMES * COEFFICIENTS == KWS_INPUT_INPUT_1_ELEMENTS ? 1 : -1];
 typedef char words_are_the_networks[WORDS == KWS_OUTPUT_IDENTITY_ELEMENTS ? 1 : -1];
@@ -63,7 +66,7 @@ static void take_frame(keywords *self) {
 }
 
 static int8_t quantised(float value) {
-    float rounded = rintf(value / input_scale) + (float)INPUT_ZERO;
+    float rounded = rintf(value / INPUT_SCALE) + (float)INPUT_ZERO;
     return (int8_t)(rounded < -128.0F ? -128.0F : rounded > 127.0F ? 127.0F : rounded);
 }
 
@@ -88,7 +91,7 @@ static void decide(keywords *self, heard *result) {
     for (int word = 0; word < WORDS; word++) {
         int sum = 0;
         for (unsigned i = 0; i < together; i++) {
-            sum += self->scores[i][word] + 128;
+            sum += self->scores[i][word] - SCORE_ZERO;
         }
         if (sum > most) {
             most = sum;
@@ -98,7 +101,7 @@ static void decide(keywords *self, heard *result) {
     uint32_t samples = (self->frames - 1) * FRAME_STEP + FRAME_SAMPLES;
     result->ms = samples / 16;
     result->word = best;
-    result->percent = most * 100 / (256 * (int)together);
+    result->percent = (int)((float)(most * 100) * SCORE_SCALE / (float)together);
     int keyword = best < SILENCE && result->percent >= THRESHOLD ? best : -1;
     result->is_keyword = keyword >= 0 && keyword != self->last && self->frames >= self->quiet_until;
     if (result->is_keyword) {

@@ -14,6 +14,7 @@ from edgepack.abi.header import header
 from edgepack.api import Bundle
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.plan.dtypes import DTYPE_CODE
+from edgepack.plan.types import LinearQuantisation
 from tests.support.sessions import random_input
 from tests.support.worker import COLUMNS, ROWS, reference
 
@@ -39,6 +40,8 @@ def test_describes_its_inputs_and_outputs(small_bundle: Bundle) -> None:
     with edgepack.load(small_bundle.path) as session:
         assert [(t.name, t.dtype, t.shape) for t in session.inputs] == [("input", "float32", (ROWS, COLUMNS))]
         assert [(t.name, t.dtype) for t in session.outputs] == [("output", "float32"), ("sign", "int8")]
+        meanings = [tensor.quantisation for tensor in (*session.inputs, *session.outputs)]
+        assert meanings == [None, None, LinearQuantisation(0.0625, -3)]
 
 
 def test_outputs_of_one_run_are_not_those_of_the_next(small_bundle: Bundle) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.dtypes import DTYPE_BYTES, DTYPE_CODE
 from edgepack.plan.target import CPU_FEATURES
-from edgepack.plan.types import Arena, ParamsMode, Plan, Step, TensorSpec
+from edgepack.plan.types import Arena, LinearQuantisation, ParamsMode, Plan, Step, TensorSpec
 from edgepack.render.model import Execution, Variant, render_model
 from edgepack.render.sources import runtime_files
 from edgepack.resources import TEMPLATES
@@ -140,3 +142,46 @@ def test_odd_models_compile(plan: Plan, tmp_path: Path) -> None:
         )
         run([tmp_path / "use"])
     run(["g++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", *includes, use])
+
+
+#: Prints scales bit by bit, and zero points.
+PRINTS = """
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <ex.h>
+static uint32_t bits(float value) { uint32_t as; memcpy(&as, &value, sizeof as); return as; }
+int main(void) {
+%s    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_scales_of_the_header_are_the_models_bit_by_bit(cc: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0x00800000, 0x7F800000, 200, np.uint32)  # any normal number
+    scales = [*bits.view(np.float32), *np.float32([1, 16, 1e-5, 3.4028235e38, 1 / 255])]
+    zeros = [0, -128, 127, 255, -(2**31) + 1, *rng.integers(-128, 128, 200)]
+    tensors = tuple(
+        TensorSpec(f"t{i}", "int8", (2,), LinearQuantisation(float(scale), int(zero)))
+        for i, (scale, zero) in enumerate(zip(scales, zeros, strict=True))
+    )
+    plan = replace(EXTREMES, inputs=tensors, outputs=(TensorSpec("sum", "float32", ()),))
+    header = render(plan, mode="caller")["include/ex.h"]
+    assert "SUM_SCALE" not in header
+    (tmp_path / "ex.h").write_text(header, encoding="utf-8")
+    for name, source in runtime_files().items():
+        if name.startswith("include/"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(source.read_bytes())
+    lines = (
+        f'    printf("%" PRIu32 " %d\\n", bits(EX_INPUT_T{i}_SCALE), -EX_INPUT_T{i}_ZERO_POINT);\n'
+        for i in range(len(tensors))
+    )
+    (tmp_path / "use.c").write_text(PRINTS % "".join(lines), encoding="utf-8")
+    includes = [f"-I{tmp_path}", f"-I{tmp_path / 'include'}"]
+    run([cc, "-std=c99", *WARNINGS, *includes, tmp_path / "use.c", "-o", tmp_path / "use"])
+    printed = subprocess.run([tmp_path / "use"], capture_output=True, text=True, check=True).stdout.split()
+    assert printed[0::2] == [str(np.float32(scale).view(np.uint32)) for scale in scales]
+    assert printed[1::2] == [str(-zero) for zero in zeros]

@@ -30,6 +30,7 @@ from edgepack.plan.types import (
     Argument,
     Constant,
     Kernel,
+    LinearQuantisation,
     Plan,
     Step,
     TensorSpec,
@@ -79,7 +80,7 @@ def plan(name: str, prefix: str, slow_kernels: tuple[str, ...] = ()) -> Plan:
         inputs=(TensorSpec("input", "float32", (ROWS, COLUMNS)),),
         outputs=(
             TensorSpec("output", "float32", (ROWS, COLUMNS)),
-            TensorSpec("sign", "int8", (ROWS, COLUMNS)),
+            TensorSpec("sign", "int8", (ROWS, COLUMNS), LinearQuantisation(0.0625, -3)),
         ),
         constants=(
             Constant("scale", "float32", (COLUMNS,), 32, hashlib.sha256(scale.tobytes()).hexdigest(), 0),

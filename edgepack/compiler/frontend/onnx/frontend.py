@@ -39,6 +39,7 @@ from edgepack.compiler.frontend.onnx.inner_tensors import inner_tensors
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
+from edgepack.compiler.frontend.onnx.signature_quantisation import signature_quantisation, with_quantisation
 from edgepack.compiler.frontend.onnx.static_results import check_static
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
@@ -49,7 +50,7 @@ from edgepack.plan.custom import CustomOperator
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.model_summary import ModelSummary
-from edgepack.plan.types import Signature, TensorSpec
+from edgepack.plan.types import LinearQuantisation, Signature, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -116,6 +117,7 @@ def _prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ..
         "tensors": tensors,
         "float16_weights": float16_weights,
         "padding": None if padding is None else asdict(padding),
+        "quantised": {name: asdict(one) for name, one in signature_quantisation(bound).items()},
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
     return (*batches, *kept)
@@ -162,8 +164,10 @@ def load(folder: Path) -> ImportedModel:
     normal = onnx.load(str(folder / _MODEL), load_external_data=False)
     try:
         imported = _imported(normal, _inputs(folder), folder)
-        float16_weights = _signature(folder)["float16_weights"]
-        return replace(imported, float16_weights=float16_weights, calibration=calibration_ranges(folder))
+        noted, calibration = _signature(folder), calibration_ranges(folder)
+        signature = _with_quantisation(imported.signature, noted["quantised"])
+        weights = noted["float16_weights"]
+        return replace(imported, signature=signature, float16_weights=weights, calibration=calibration)
     except RefusedNodesError as error:
         names = set(_signature(folder)["tensors"])
         cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)
@@ -288,6 +292,13 @@ def _signature(folder: Path) -> dict[str, Any]:
 def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
     inputs = _signature(folder)["inputs"]
     return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in inputs)
+
+
+def _with_quantisation(signature: Signature, quantised: Mapping[str, Any]) -> Signature:
+    """A signature with what :func:`prepare` noted of the integers of inputs and outputs."""
+    known = {name: LinearQuantisation(**one) for name, one in quantised.items()}
+    inputs, outputs = (with_quantisation(specs, known) for specs in (signature.inputs, signature.outputs))
+    return replace(signature, inputs=inputs, outputs=outputs)
 
 
 def _float16_weights(bound: onnx.ModelProto, options: ImportOptions) -> Float16Weights:

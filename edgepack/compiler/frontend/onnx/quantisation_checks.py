@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["check_quantisation"]
+__all__ = ["QUANTISED_PLACES", "check_quantisation"]
 
 _ELEMENTS = ((0, 1, 2), (-1, 3, 4))
 _PAIRS = ((0, 1, 2), (3, 4, 5), (-1, 6, 7))
 
 #: By operator, the places of integers, scale and zero point among the inputs; -1 for a result.
-_PLACES: dict[str, tuple[tuple[int, int, int], ...]] = {
+QUANTISED_PLACES: dict[str, tuple[tuple[int, int, int], ...]] = {
     "DequantizeLinear": ((0, 1, 2),),
     "DynamicQuantizeLSTM": ((1, 8, 9), (2, 10, 11)),
     "DynamicQuantizeMatMul": ((1, 2, 3),),
@@ -71,7 +71,7 @@ def check_quantisation(model: onnx.ModelProto) -> None:
         if node.op_type in _TABLES and not any(node.input[4:]):
             subject = _Subject(node, f"The {node.op_type} node {node_name(node, index)}")
             raise subject.refused("lacks the zero point of its result, which ONNX Runtime reads all the same")
-    quantised = {*_PLACES, "MatMulNBits", "QLinearConcat"}
+    quantised = {*QUANTISED_PLACES, "MatMulNBits", "QLinearConcat"}
     if not any(node.op_type in quantised for node in model.graph.node):
         return
     values = _Values(model)
@@ -154,7 +154,7 @@ def _quantities(node: onnx.NodeProto) -> Iterator[_Quantity]:
     def named(place: int) -> str:
         return str(node.input[place]) if 0 <= place < len(node.input) else ""
 
-    places = list(_PLACES.get(node.op_type, ()))
+    places = list(QUANTISED_PLACES.get(node.op_type, ()))
     if node.op_type == "QLinearConcat":
         places = [(-1, 0, 1), *((i, i + 1, i + 2) for i in range(2, len(node.input), 3))]
     for triple in places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from edgepack.compiler.frontend.onnx.binding import dimension, input_dtype, mode
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.rewrites import REWRITES
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, inner_graphs
+from edgepack.compiler.frontend.onnx.signature_quantisation import signature_quantisation
 from edgepack.compiler.frontend.onnx.support import unsupported_nodes
 from edgepack.errors import ModelError
 from edgepack.plan.model_summary import Dim, ModelSummary, TensorSummary
@@ -29,7 +31,7 @@ def summarise(path: Path) -> ModelSummary:
         ModelError: the file is no ONNX model, or its external data is missing.
     """
     model = read_model(path, weights=False)
-    graph = model.graph
+    graph, meanings = model.graph, signature_quantisation(model)
     operators = Counter(node.op_type for node in all_nodes(graph))
     return ModelSummary(
         name=graph.name,
@@ -37,8 +39,10 @@ def summarise(path: Path) -> ModelSummary:
         ir_version=model.ir_version,
         opset=default_opset(model),
         opsets={opset.domain: opset.version for opset in model.opset_import},
-        inputs=tuple(TensorSummary(i.name, i.dtype, i.shape) for i in model_inputs(model)),
-        outputs=tuple(_output(value) for value in graph.output),
+        inputs=tuple(
+            TensorSummary(i.name, i.dtype, i.shape, meanings.get(i.name)) for i in model_inputs(model)
+        ),
+        outputs=tuple(replace(_output(one), quantisation=meanings.get(one.name)) for one in graph.output),
         nodes=sum(operators.values()),
         operators=dict(operators.most_common()),
         params=sum(prod(tensor.dims) for tensor in initializers(graph) if tensor.dims),

@@ -17,7 +17,7 @@ from edgepack.compiler.frontend.tflite.operators.contract import Converter, Unsu
 from edgepack.compiler.frontend.tflite.operators.variables import State, without_variables
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.dtypes import DTYPES
-from edgepack.plan.types import TensorSpec
+from edgepack.plan.types import LinearQuantisation, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -50,6 +50,15 @@ class Converted:
         left = (state.returned if state.changed is None else state.changed for state in self.states)
         indices = [*self.subgraph.outputs, *left]
         return {spec.name: index for spec, index in zip(self.outputs, indices, strict=True)}
+
+    @property
+    def quantised(self) -> dict[str, LinearQuantisation]:
+        """What the integers of tensors and outputs mean, by name, where the file says it with one scale."""
+        tensors = self.subgraph.tensors
+        named = {tensor.name: tensor for tensor in tensors}
+        named |= {name: tensors[index] for name, index in self.places.items()}
+        meanings = {name: tensor.linear_quantisation for name, tensor in named.items()}
+        return {name: meaning for name, meaning in meanings.items() if meaning is not None}
 
     @property
     def is_exact(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ def summarise(model: Path) -> ModelSummary:
     def described(index: int) -> TensorSummary:
         tensor = main.tensors[index]
         shape = tuple(None if axis in tensor.open_axes else n for axis, n in enumerate(tensor.shape))
-        return TensorSummary(tensor.name, tensor.dtype, shape)
+        return TensorSummary(tensor.name, tensor.dtype, shape, tensor.linear_quantisation)
 
     return ModelSummary(
         name=model.stem,
@@ -109,7 +109,7 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
     prepared = _prepared(model, options, folder)
     with errors_name(model, prepared.file):
         notes = onnx_frontend.prepare(prepared.file, prepared.options, folder)
-    _keep_own_tensors(folder / "signature.json", prepared.converted)
+    _note_own_tensors(folder / "signature.json", prepared.converted)
     return (*notes, *_hybrid(prepared.converted), *_states(prepared.converted))
 
 
@@ -166,11 +166,12 @@ def _converted(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], bat
     return convert(resized(model, read_model(model), dict(shapes), batch))
 
 
-def _keep_own_tensors(file: Path, converted: Converted) -> None:
-    """Of the tensors that can be looked at, those that the TFLite file has."""
+def _note_own_tensors(file: Path, converted: Converted) -> None:
+    """Of the tensors that can be looked at, those that the TFLite file has; and what it says of integers."""
     signature = json.loads(file.read_text(encoding="utf-8"))
     own = {tensor.name for tensor in converted.subgraph.tensors} | {one.name for one in converted.outputs}
     signature["tensors"] = [name for name in signature["tensors"] if name in own]
+    signature["quantised"] = {name: asdict(one) for name, one in converted.quantised.items()}
     file.write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
 
 

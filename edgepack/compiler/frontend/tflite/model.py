@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edgepack.plan.types import LinearQuantisation
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -59,6 +61,14 @@ class Tensor:
     quantisation: Quantisation | None = None
     data: NDArray[Any] | None = None
     variable: bool = False
+
+    @property
+    def linear_quantisation(self) -> LinearQuantisation | None:
+        """What all its integers mean; None for floats, and where there are several scales."""
+        given = self.quantisation
+        if given is None or not given.single or "int" not in self.dtype:
+            return None
+        return LinearQuantisation(float(given.scale[0]), int(given.zero[0]))
 
 
 @dataclass(frozen=True)

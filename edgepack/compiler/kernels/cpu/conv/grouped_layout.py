@@ -138,6 +138,8 @@ def layouts(conv: Conv2d, lanes: int) -> list[GroupLayout]:
     """Those that there are for the groups of a convolution of units, by vectors of so many lanes."""
     units, outputs = conv.group_in, conv.group_out
     found = []
+    if not units:  # a depthwise convolution has no unit of several channels
+        return []
     for groups in (n for n in (1, 2, 4) if n <= conv.groups and WINDOW % (n * units) == 0):
         fills = lanes % (groups * units) == 0 and groups * outputs % lanes == 0
         if fills and outputs % units == 0 and lanes // groups <= outputs:

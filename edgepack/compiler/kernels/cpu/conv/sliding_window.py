@@ -91,7 +91,8 @@ class SlidingWindow(WindowWalk):
         *,
         emitter: Emitter | None = None,
     ) -> None:
-        if max(window.size if self.weighted else window.size[1:]) > self.widest:
+        high = self.weighted and window.taps > self.widest**2
+        if high or window.size[1] > self.widest:
             raise RuleError(f"a window of {window.size}")
         schedule = propose_sliding(
             window,

@@ -30,6 +30,7 @@ from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.cpu.micro.reduced_vectors import ReducedVectors
 from edgepack.compiler.kernels.cpu.micro.single_bytes import SingleBytes
 from edgepack.compiler.kernels.cpu.micro.word_pairs import WordPairs
+from edgepack.compiler.kernels.errors import RuleError
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -55,8 +56,11 @@ def implicit_product(
         vectors: computes it with registers that every kernel has.
 
     Raises:
+        RuleError: the product is one of patches, and the convolution has groups.
         ScheduleError: matrices are asked for, and there is no such kernel.
     """
+    if conv.groups > 1 and isinstance(vectors, ReducedVectors | SingleBytes | WordPairs):
+        raise RuleError("patches of groups")  # a patch has all channels of the image
     if isinstance(vectors, ReducedVectors):
         return VectorPatches(rule, layout, conv, fused, vectors, given)
     if isinstance(vectors, SingleBytes):

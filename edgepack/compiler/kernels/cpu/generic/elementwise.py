@@ -21,6 +21,7 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_o
 from edgepack.compiler.kernels.cpu.analysis.image_rows import check_image, row_windows
 from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
+from edgepack.compiler.kernels.cpu.generic.copy_kernel import CopyKernel, copied_lanes
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
 from edgepack.compiler.kernels.cpu.generic.image_rows_kernel import ImageRowsKernel
 from edgepack.compiler.kernels.cpu.generic.interleaved_kernel import InterleavedKernel
@@ -56,6 +57,7 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     by_target = {block.target: block for block in blocks}
     half = [i for i in sorted(fused.float16_params) if elements_of(params[i]) >= LARGE_TABLE]
     lanes = _lanes([str(b.dtype) for b in (*buffers, *by_target)], target)
+    copied = 0 if half or fused.by_rows else copied_lanes(blocks, buffers, target)
     stages: list[Stage] = []
     tiled = False
     if fused.by_rows:
@@ -64,7 +66,10 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = made(by_target, params, number, by_target[output], target, half, lanes=lanes)
+        made_of = by_target, params, number, by_target[output], target, half
+        kernel = made(*made_of, lanes=lanes)
+        if copied and (moved := _copied(CopyKernel(*made_of, lanes=copied))) is not None:
+            kernel = moved
         if kernel.interleaved_axes:
             kernel = InterleavedKernel(kernel)
         built = kernel.build()
@@ -88,6 +93,15 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         parameters=parameters,
         flops=flops,
     )
+
+
+def _copied(kernel: CopyKernel) -> CopyKernel | None:
+    """A kernel that copies, made anew, if its rows lie in what it reads as they do in what it writes; else
+    None."""
+    kernel.build()
+    if kernel.tile is not None or kernel.interleaved_axes or kernel.gathered or kernel.shuffled:
+        return None
+    return CopyKernel(*kernel.made_of, lanes=kernel.lanes)
 
 
 def _read_at_position(
