@@ -184,15 +184,18 @@ class CheckJob(_OfModel):
 
     Attributes:
         target: what the kernels would be for.
+        tuned: schedules that were measured, in place of what the rules would propose.
     """
 
     target: Target = field(kw_only=True)
+    tuned: Sequence[TunedChoice] = ()
 
     task: ClassVar[str] = "check"
     results: ClassVar[tuple[str, ...]] = ("plan.json",)
 
     def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "target": self.target.to_json()}
+        tuned = [choice.to_json() for choice in self.tuned]
+        return {**super().to_json(), "target": self.target.to_json(), "tuned": tuned}
 
 
 @dataclass(frozen=True)
