@@ -10,7 +10,7 @@ from typing import Any
 from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.group_key import group_key
-from edgepack.compiler.kernels.tuned import TunedSchedules
+from edgepack.compiler.kernels.tuned import TunedSchedules, rule_of
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.measured import Measured
 from edgepack.compiler.planner.program import Program
@@ -83,8 +83,8 @@ def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, flo
     found: dict[str, float] = {}
     for call in program.calls if schedules.gains else ():
         gain = schedules.gains.get(group_key(call.fused))
-        given = schedules(call.fused)
-        if gain is None or call.implementation is None or given.get(call.implementation.rule) is None:
+        rule = rule_of(call.implementation) if call.implementation is not None else None
+        if gain is None or rule is None or schedules(call.fused).get(rule.name) is None:
             continue
         found |= dict.fromkeys(call.symbols, gain)
     return found

@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.registry import PAIR_RULES, RULES, implement, implement_pair
+from edgepack.compiler.kernels.registry import RULES, implement, implement_pair
 from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.compiler.kernels.schedule import Given, Schedule
-from edgepack.compiler.kernels.tuned import given_for
+from edgepack.compiler.kernels.tuned import given_for, rule_of
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Candidate", "candidates", "plain_schedule"]
@@ -60,16 +60,14 @@ def candidates(
         constants: of each group, the parameters that are constant at every call.
     """
     found: dict[str, Candidate] = {}
-    rules: dict[str, Rule | PairRule] = {rule.name: rule for rule in RULES}
-    rules |= {rule.name: rule for rule in PAIR_RULES}
-    own = rules.get(base.rule)
-    if own is None or own.schedule is None or base.schedule is None:
+    own = rule_of(base)
+    if own is None or base.schedule is None:
         return []
-    known = {repr((base.rule, sorted(plain_schedule(base.schedule).items())))}
+    known = {repr((own.name, sorted(plain_schedule(base.schedule).items())))}
 
     def consider(rule: Rule | PairRule, schedule: Schedule) -> None:
         made = _made(groups, given_for(rule, schedule), target, constants)
-        if made is None or made.rule != rule.name or made.schedule is None:
+        if made is None or rule_of(made) is not rule or made.schedule is None:
             return
         plain = plain_schedule(made.schedule)
         key = repr((rule.name, sorted(plain.items())))

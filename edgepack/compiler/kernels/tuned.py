@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
 from edgepack.compiler.kernels.rule import PairRule, Rule
@@ -12,7 +13,15 @@ from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import TunedChoice
 
-__all__ = ["TunedSchedules", "given_for"]
+__all__ = ["TunedSchedules", "given_for", "rule_of"]
+
+
+def rule_of(made: Implementation) -> Rule | PairRule | None:
+    """The rule that made an implementation with a schedule, which may have a longer name (``pool2d.max``);
+    None of one without."""
+    every: list[Rule | PairRule] = [*RULES, *PAIR_RULES]
+    named = [r for r in every if type(made.schedule) is r.schedule and made.rule.startswith(r.name)]
+    return max(named, key=lambda rule: len(rule.name), default=None)
 
 
 def given_for(rule: Rule | PairRule, schedule: Schedule) -> Given:

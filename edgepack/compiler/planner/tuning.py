@@ -9,6 +9,7 @@ from typing import Any
 
 from edgepack.compiler.kernels.candidates import candidates, plain_schedule
 from edgepack.compiler.kernels.group_key import group_key
+from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
 
@@ -24,7 +25,7 @@ def write_choices(program: Program, selector: KernelSelector, path: Path) -> Non
     found: dict[str, dict[str, Any]] = {}
     for call in program.calls:
         made = call.implementation
-        if made is None or made.schedule is None or call.gpu is not None:
+        if made is None or made.schedule is None or (rule := rule_of(made)) is None:
             continue
         key = group_key(call.fused)
         if key in found:
@@ -35,7 +36,7 @@ def write_choices(program: Program, selector: KernelSelector, path: Path) -> Non
         found[key] = {
             "group": key,
             "title": call.fused.title,
-            "rule": made.rule,
+            "rule": rule.name,
             "schedule": plain_schedule(made.schedule),
             "symbols": sorted(call.symbols),
             "candidates": [{"rule": one.rule, "schedule": one.schedule} for one in others],
