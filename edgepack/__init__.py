@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgepack.commands.compare import Comparison
     from edgepack.commands.layers import LayersVerification
     from edgepack.commands.quantize import Quantized
+    from edgepack.commands.tune import Tuned, tune
     from edgepack.commands.update import Update, update
     from edgepack.errors import (
         CheckFailedError,
@@ -64,6 +65,7 @@ __all__ = [
     "Release",
     "Session",
     "ToolchainError",
+    "Tuned",
     "Update",
     "Verification",
     "__version__",
@@ -77,6 +79,7 @@ __all__ = [
     "pack",
     "quantize",
     "sign",
+    "tune",
     "update",
     "verify_layers",
 ]
@@ -102,8 +105,10 @@ _PLACES = {
     "Quantized": "commands.quantize",
     "Release": "release.run",
     "Session": "client.session",
+    "Tuned": "commands.tune",
     "Update": "commands.update",
     "Verification": "runners.verify",
+    "tune": "commands.tune",
     "update": "commands.update",
 }
 

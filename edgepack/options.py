@@ -74,6 +74,8 @@ class PackOptions:
         ram_budget: bytes of RAM that a run on a microcontroller may take, or text with a unit (``"48 KiB"``);
             default what the device has. Where whole tensors do not fit, layers are computed some rows at a
             time (docs/use/microcontrollers.md).
+        tuned: files of schedules that were measured (docs/tuning.md); those for the device's kind of CPU are
+            taken where the model has such layers. Several count as one.
         opt_level: how much is done for speed: 0 makes each operator a kernel of plain loops, 1 fuses
             operators, 2 chooses layouts, packed weights and kernels of register tiles as well, 3 does
             everything (docs/performance.md).
@@ -128,6 +130,7 @@ class PackOptions:
     set_batch: int | None = None
     optimize: Optimize = "latency"
     ram_budget: int | str | None = None
+    tuned: Sequence[PathLike] = ()
     opt_level: OptLevel = 3
     strict_math: bool = False
     strict_speed: bool = False
@@ -174,6 +177,7 @@ class CheckKeywords(TypedDict, total=False):
     set_batch: int | None
     optimize: Optimize
     ram_budget: int | str | None
+    tuned: Sequence[PathLike]
     opt_level: OptLevel
     strict_math: bool
     weights: WeightsDtype | None

@@ -19,11 +19,12 @@ from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.lower import Lowered, lower
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
-from edgepack.compiler.kernels.schedule import Given
+from edgepack.compiler.kernels.schedule import Given, Schedules
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.compiler.planner.measured import Measured
-from edgepack.compiler.planner.program import read_program
+from edgepack.compiler.planner.program import Program, read_program
+from edgepack.compiler.planner.select import KernelSelector
 from edgepack.errors import EdgepackError
 from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget
@@ -119,18 +120,26 @@ def plan_of(
     target: Target | None = None,
     maxima: Mapping[str, int] | None = None,
     given: Given = NOTHING,
+    schedules: Schedules | None = None,
+    selected: Callable[[Program, KernelSelector], None] = lambda program, selector: None,
 ) -> Built:
     """The plan of a model whose input shapes are static.
 
     Args:
         maxima: those of ``--max``.
         given: schedules of all fused groups by rule, in place of those that the rules would propose.
+        schedules: those of each fused group, instead of ``given``.
+        selected: as for :func:`build_plan`.
     """
     imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
-    names, measured = {"name": name, "symbol_prefix": f"{name}_"}, Measured(schedules=lambda fused: given)
+    names, measured = (
+        {"name": name, "symbol_prefix": f"{name}_"},
+        Measured(schedules=schedules or (lambda fused: given)),
+    )
     if isinstance(target, GpuTarget):
         return build_gpu_plan(lowered, imported.signature, target, **names, measured=measured)
-    return build_plan(lowered, imported.signature, target or host_target(), **names, measured=measured)
+    cpu = target or host_target()
+    return build_plan(lowered, imported.signature, cpu, **names, measured=measured, selected=selected)
 
 
 def groups_of(model: onnx.ModelProto, target: CpuTarget) -> list[tuple[FusedGroup, frozenset[int]]]:

@@ -71,6 +71,7 @@ __all__ = [
     "StepRecord",
     "Tensor",
     "ToolchainRecord",
+    "TunedRecord",
     "VariantRecord",
     "json_schema",
     "load_manifest",
@@ -148,6 +149,15 @@ class DeviceRecord(Record):
         return self.os == "none"
 
 
+class TunedRecord(Record):
+    """Schedules that were measured, among which kernels found theirs: those for the bundle's kinds of CPU."""
+
+    choices: int = Field(ge=1, description="how many")
+    sha256: Sha256 = Field(
+        description="over their canonical JSON: sorted by cpu and group, keys sorted, no spaces"
+    )
+
+
 class OptionsRecord(Record):
     """What the kernels were chosen by."""
 
@@ -155,6 +165,9 @@ class OptionsRecord(Record):
     ram_budget: int | None = Field(
         default=None,
         description="RAM that firmware was to take at most, in bytes; left out if none was given",
+    )
+    tuned: TunedRecord | None = Field(
+        default=None, description="schedules that were measured (docs/tuning.md); left out if none were given"
     )
     opt_level: Literal[0, 1, 2, 3] = Field(
         default=3, description="how much was done for speed; left out where it is 3, everything"
@@ -179,6 +192,8 @@ class OptionsRecord(Record):
             del data["opt_level"]
         if self.ram_budget is None:
             del data["ram_budget"]
+        if self.tuned is None:
+            del data["tuned"]
         return data
 
 

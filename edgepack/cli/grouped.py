@@ -26,7 +26,7 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
         "seed",
     ),
     "Device": ("sdk",),
-    "Speed": ("opt_level", "precision", "strict_math", "strict_speed"),
+    "Speed": ("tuned", "opt_level", "precision", "strict_math", "strict_speed"),
     "Size": ("weights", "ram_budget"),
     "Quantising": (
         *("quantize", "calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),

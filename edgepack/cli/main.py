@@ -32,6 +32,7 @@ COMMANDS = {
     "quantize": "Make a quantised model (int8) of a float one.",
     "compare": "Compare two models or bundles on the same inputs, layer by layer.",
     "verify": "Run a bundle's own program on its recorded data and compare.",
+    "tune": "Measure schedules of kernels on a device, and keep the faster ones.",
     "bench": "Measure a bundle: latency, memory, load time.",
     "new": "Write a project file, for release.",
     "release": "Build what a project file describes: models for devices, as packages.",

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from edgepack.cli import values
 from edgepack.cli.complete import device_names, format_names, runner_names, toolchain_names
 from edgepack.plan.gpu_target import Precision
 
@@ -27,6 +28,7 @@ __all__ = [
     "sdk_option",
     "size_options",
     "toolchain_option",
+    "tuned_option",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -78,6 +80,13 @@ custom_option = click.option(
     metavar="FILE.yaml",
     help="Declares operators that your own C computes.",
 )
+tuned_option = click.option(
+    "--tuned",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Schedules that were measured on such a device (docs/tuning.md); several times for several files.",
+)
 
 #: Of those that give a result.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -125,71 +134,6 @@ def package_options(function: _F) -> _F:
     return function
 
 
-def _pairs(what: str, values: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for value in values:
-        # A tensor's name may hold an equals sign; what stands behind the last one cannot.
-        name, separator, rest = value.rpartition("=")
-        if not separator or not name or not rest:
-            raise click.BadParameter(f"{value!r} is not of the form {what}.")
-        if name in pairs:
-            raise click.BadParameter(f"{name!r} is given twice.")
-        pairs[name] = rest
-    return pairs
-
-
-def _shapes(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    del ctx, param
-    shapes = {}
-    for name, text in _pairs("INPUT=1,3,224,224", values).items():
-        try:
-            shapes[name] = tuple(int(part) for part in text.split(",")) if text != "()" else ()
-        except ValueError:
-            raise click.BadParameter(f"{text!r} is no shape: write whole numbers with commas.") from None
-        if any(extent < 0 for extent in shapes[name]):
-            raise click.BadParameter(f"{text!r} has a negative extent.")
-    return shapes
-
-
-def _dims(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
-    del ctx
-    pairs = _pairs(param.metavar or "SYMBOL=1", values)
-    for text in pairs.values():
-        if not text.isdecimal():
-            raise click.BadParameter(f"{text!r} is not a whole number.")
-    return {name: int(text) for name, text in pairs.items()}
-
-
-def _constants(
-    ctx: click.Context, param: click.Parameter, values: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    del ctx, param
-    constants = {}
-    for name, text in _pairs("INPUT=16000", values).items():
-        try:
-            constants[name] = tuple(_number(part) for part in text.split(","))
-        except ValueError:
-            raise click.BadParameter(f"{text!r} is no number, nor several with commas.") from None
-    return constants
-
-
-def _number(text: str) -> float:
-    plain = text.strip().lower()
-    if plain in {"true", "false"}:
-        return plain == "true"
-    try:
-        return int(plain)
-    except ValueError:
-        return float(plain)
-
-
-def _maxima(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
-    sizes = _dims(ctx, param, values)
-    if 0 in sizes.values():
-        raise click.BadParameter("there has to be room for 1 entry at least.")
-    return sizes
-
-
 #: How much may become of a small file.
 _LIMITS = (
     click.option(
@@ -214,17 +158,17 @@ _SIZES = (
         "--shape",
         "shapes",
         multiple=True,
-        callback=_shapes,
+        callback=values.shapes,
         metavar="INPUT=1,3,224,224",
         help="An input's shape.",
     ),
     click.option(
-        "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
+        "--dim", "dims", multiple=True, callback=values.dims, metavar="SYMBOL=1", help="A symbolic dimension."
     ),
     click.option(
         "--const",
         multiple=True,
-        callback=_constants,
+        callback=values.constants,
         metavar="INPUT=16000",
         help="An input becomes a constant: a number, or as many as it has elements, with commas.",
     ),
@@ -244,7 +188,7 @@ def model_options(function: _F) -> _F:
             "--max",
             "maxima",
             multiple=True,
-            callback=_maxima,
+            callback=values.maxima,
             metavar="TENSOR=N",
             help="Room for N entries in a result whose size the data decide (NonMaxSuppression, ...). The "
             "output TENSOR_count says how many there are.",
@@ -274,11 +218,6 @@ def model_options(function: _F) -> _F:
     return _with(function, (*options, *_LIMITS))
 
 
-def _patterns(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    del ctx, param
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
-
-
 def calibration_options(function: _F) -> _F:
     """How a model is quantised, of commands that do it."""
     options = (
@@ -292,7 +231,7 @@ def calibration_options(function: _F) -> _F:
         click.option(
             "--exclude",
             multiple=True,
-            callback=_patterns,
+            callback=values.patterns,
             metavar="PATTERN,...",
             help="Names of nodes, or operators, that stay float: `head*`, `Gemm`.",
         ),
@@ -366,6 +305,7 @@ def kernel_options(function: _F) -> _F:
             help="RAM that a microcontroller's model may take (48 KiB); layers are computed by rows for it. "
             "[default: the device's]",
         ),
+        tuned_option,
         click.option(
             "--opt-level",
             type=click.IntRange(0, 3),

@@ -9,7 +9,14 @@ import click
 from typing_extensions import Unpack
 
 from edgepack.cli.catalogue import note_alias
-from edgepack.cli.options import custom_option, json_option, limit_options, run_options, toolchain_option
+from edgepack.cli.options import (
+    custom_option,
+    json_option,
+    limit_options,
+    run_options,
+    toolchain_option,
+    tuned_option,
+)
 from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
 from edgepack.render.formatting import human_bytes
 from edgepack.text.printable import printable
@@ -48,6 +55,7 @@ __all__ = ["command"]
 )
 @toolchain_option("what has the name of the bundle's")
 @custom_option
+@tuned_option
 @limit_options
 @click.option("--force", is_flag=True, help="Replace a file at the output.")
 @run_options

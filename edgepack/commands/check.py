@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgepack.bundle.firmware.placement import place
+from edgepack.commands.compiled_targets import targets_of, tuned_for
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
@@ -17,7 +18,6 @@ from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_check import ModelCheck, Refused
-from edgepack.plan.target import with_precision
 from edgepack.plan.types import Plan
 from edgepack.render.formatting import human_bytes
 from edgepack.system.progress import Progress, Stages
@@ -34,20 +34,13 @@ def check_model(
     profile = with_ram_budget(profile, options.ram_budget)
     require_gpu(profile.gpu, profile.name)
     asked = device.name if isinstance(device, Device) else str(device)
-    cpu = replace(
-        profile.cpu_target(),
-        optimize=options.optimize,
-        opt_level=options.opt_level,
-        strict_math=options.strict_math,
-    )
-    if profile.gpu.api == "none":
-        cpu = with_precision(cpu, options.precision)
-    target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
     check_optimize(options.optimize)
     check_opt_level(options.opt_level)
-    able = target is not cpu or computes_float16(profile)
+    able = profile.gpu.api != "none" or computes_float16(profile)
     check_precision(options.precision, gpu=profile.gpu, able=able, device=profile.name)
-    job = check_job(model, options, target)
+    _, target = targets_of([profile], options)[0]
+    tuned = tuned_for([profile], options)
+    job = check_job(model, options, target, tuned.of(target))
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
     try:
@@ -74,7 +67,8 @@ def check_model(
         )
     found = ModelCheck.of_plan(plan, model=model.name, device=profile.name)
     beyond = _beyond_memories(plan, profile) if profile.memories else _beyond_budget(found, profile)
-    return replace(found, warnings=(*found.warnings, *beyond))
+    said = [tuned.warning] if tuned.warning else []
+    return replace(found, warnings=(*found.warnings, *said, *beyond))
 
 
 def _beyond_memories(plan: Plan, device: Device) -> Iterator[str]:

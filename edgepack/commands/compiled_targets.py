@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgepack.bundle.recipe import Compiled
 from edgepack.commands.kept_stages import complete_stages, variant_folder
+from edgepack.commands.tuned_choices import NO_CHOICES, TakenChoices, tuned_choices
 from edgepack.config.device import Device, load_variant
 from edgepack.errors import ConfigError
 from edgepack.options import PackOptions
@@ -18,7 +19,7 @@ from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target
 from edgepack.plan.types import Plan
 
-__all__ = ["compile_for_targets", "plan_of", "targets_of", "variants_of"]
+__all__ = ["compile_for_targets", "plan_of", "targets_of", "tuned_for", "variants_of"]
 
 
 def variants_of(device: Device) -> list[Device]:
@@ -42,6 +43,7 @@ def compile_for_targets(
     folder: Path,
     options: PackOptions,
     texts: Path | None = None,
+    tuned: TakenChoices = NO_CHOICES,
 ) -> tuple[Compiled, ...]:
     """An imported model for each of ``devices``, the last of which is the bundle's own.
 
@@ -50,6 +52,7 @@ def compile_for_targets(
         folder: for the worker's jobs.
         texts: where texts of the stages go, those of each target in a folder of its own if there are several;
             None for none.
+        tuned: schedules that were measured, of which each target gets its own.
     """
     compiled = []
     targets = targets_of(devices, options)
@@ -59,7 +62,10 @@ def compile_for_targets(
         prefix = f"edgepack_{name}_" if own else f"edgepack_{name}_v{number}_"
         place = folder / f"compile{number}"
         stages = None if texts is None else texts / variant_folder(names, number)
-        job = CompileJob(imported.model, imported.folder, imported.frontend, name, target, prefix, stages)
+        job = CompileJob(
+            *(imported.model, imported.folder, imported.frontend, name, target, prefix, stages),
+            tuned=tuned.of(target),
+        )
         compiler.compile_model(job, imported, place)
         if stages is not None:
             complete_stages(stages, plan_of(place), prefix)
@@ -85,6 +91,13 @@ def targets_of(devices: Sequence[Device], options: PackOptions) -> list[tuple[De
         cpus = [with_precision(cpu, options.precision) for cpu in cpus]
     targets: list[tuple[Device, Target]] = [] if gpu is None else [(devices[-1], gpu)]
     return [*targets, *zip(devices, cpus, strict=True)]
+
+
+def tuned_for(devices: Sequence[Device], options: PackOptions) -> TakenChoices:
+    """The tuned schedules for all of ``devices``, the last of which is the bundle's own. Raises ConfigError
+    for a file that cannot be read."""
+    targets = [target for _, target in targets_of(devices, options)] if options.tuned else []
+    return tuned_choices(options.tuned, targets, devices[-1].name)
 
 
 def plan_of(folder: Path) -> Plan:

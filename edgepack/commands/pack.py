@@ -14,7 +14,7 @@ from edgepack.bundle.layout import chosen_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import check_destination, workplace
-from edgepack.commands.compiled_targets import compile_for_targets, plan_of, variants_of
+from edgepack.commands.compiled_targets import compile_for_targets, plan_of, tuned_for, variants_of
 from edgepack.commands.kept_stages import check_stages_folder, kept_stages
 from edgepack.commands.model_file import check_model_file
 from edgepack.commands.quantised_source import (
@@ -23,6 +23,7 @@ from edgepack.commands.quantised_source import (
     packed_job,
     quantised_record,
 )
+from edgepack.commands.tuned_choices import TakenChoices
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
@@ -85,6 +86,7 @@ def _pack(
     package = _package(options, profile)
     key = _params_key(options)
     devices = [*variants_of(profile), profile]
+    tuned = _tuned(devices, options)
     job, rounding = import_job(model, options), job_before_pack(model, options)
     cache = Cache() if options.cache else None
     stages("find the toolchain")
@@ -102,7 +104,9 @@ def _pack(
             rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
             source = packed_job(job, rounded) if rounded else job
             imported = work.import_model(source, place.job / "import")
-            compiled = compile_for_targets(work, imported, name, devices, place.job, options, kept.folder)
+            compiled = compile_for_targets(
+                work, imported, name, devices, place.job, options, kept.folder, tuned
+            )
         _check_speed(model, compiled, strict=options.strict_speed)
         recipe = Recipe(
             name=name,
@@ -113,7 +117,7 @@ def _pack(
             toolchain=compiler,
             toolchain_version=version,
             params_mode=params_mode,
-            options=_options_record(options, profile),
+            options=_options_record(options, profile, tuned),
             build=place.build,
             bundle=place.bundle,
             package=package,
@@ -157,6 +161,15 @@ def _name(model: Path, options: PackOptions) -> str:
     return name
 
 
+def _tuned(devices: Sequence[Device], options: PackOptions) -> TakenChoices:
+    """The tuned schedules that are taken. An EdgepackWarning says where the user's files have none for the
+    device."""
+    found = tuned_for(devices, options)
+    if found.warning:
+        warnings.warn(spelled(found.warning), EdgepackWarning, stacklevel=5)
+    return found
+
+
 def _package(options: PackOptions, device: Device) -> PackageIdentity:
     name, version = options.package_name or "", options.package_version or ""
     if device.os not in npm.SYSTEMS:
@@ -198,10 +211,11 @@ def _params_key(options: PackOptions) -> bytes:
     return public_key(os.fspath(options.params_key)).raw
 
 
-def _options_record(options: PackOptions, device: Device) -> OptionsRecord:
+def _options_record(options: PackOptions, device: Device, tuned: TakenChoices) -> OptionsRecord:
     return OptionsRecord(
         optimize=options.optimize,
         ram_budget=device.budget.ram if options.ram_budget is not None else None,
+        tuned=tuned.record,
         opt_level=options.opt_level,
         strict_math=options.strict_math,
         weights=options.weights,

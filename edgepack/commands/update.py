@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +20,13 @@ from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import Manifest, load_manifest
+from edgepack.commands.compiled_targets import tuned_for, variants_of
 from edgepack.commands.pack import pack_model
 from edgepack.commands.packed_again import bundle_device, bundle_toolchain, options_of
-from edgepack.config.option_checks import check_options, check_run
+from edgepack.config.device import Device
+from edgepack.config.option_checks import check_options, check_run, with_ram_budget
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.options import PathLike, RunKeywords, RunOptions
+from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions
 from edgepack.render.params_file import signed_message, write_signed
 from edgepack.runners.verify import Verification, verify
 from edgepack.system.atomic import replace_file
@@ -45,10 +48,11 @@ _CUSTOM = "src/custom/"
 @dataclass(frozen=True)
 class _Options(RunOptions):
     """What is given for an update: where the program runs, and what a bundle does not record of how its model
-    was packed, the user's own files (toolchain, custom operators) and limits."""
+    was packed, the user's own files (toolchain, custom operators, tuned schedules) and limits."""
 
     toolchain: str | None = None
     custom: PathLike | None = None
+    tuned: Sequence[PathLike] = ()
     max_constant_bytes: int | None = None
     max_nodes: int | None = None
 
@@ -58,6 +62,7 @@ class UpdateKeywords(RunKeywords, total=False):
 
     toolchain: str | None
     custom: PathLike | None
+    tuned: Sequence[PathLike]
     max_constant_bytes: int | None
     max_nodes: int | None
 
@@ -104,7 +109,8 @@ def update(
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
             where the program runs. As for :func:`edgepack.pack`: ``device`` and ``toolchain``, default what
             has the bundle's names for them here (it names no files), ``custom`` where the bundle has custom
-            operators, ``max_constant_bytes``, ``max_nodes``.
+            operators, ``tuned`` where it was packed with tuned schedules, ``max_constant_bytes``,
+            ``max_nodes``.
 
     Raises:
         ConfigError: the library takes no other params, or key, device, network or operators are others.
@@ -204,6 +210,33 @@ def _check_custom(root: Path, manifest: Manifest, custom: PathLike | None) -> No
         )
 
 
+def _check_tuned(root: Path, manifest: Manifest, device: Device, options: PackOptions) -> None:
+    """Raise ConfigError unless the tuned schedules are those that the bundle was packed with."""
+    recorded = manifest.options.tuned
+    if recorded is not None and not options.tuned:
+        raise ConfigError(
+            f"{root} was packed with {recorded.choices} tuned schedules.",
+            hint="Name the files that it was packed with: --tuned FILE.",
+        )
+    if not options.tuned:
+        return
+    device = with_ram_budget(device, options.ram_budget)
+    given = tuned_for([*variants_of(device), device], options).record
+    if given == recorded:
+        return
+    files = ", ".join(str(Path(file)) for file in options.tuned)
+    if recorded is None and given is not None:
+        raise ConfigError(
+            f"{root} was packed without tuned schedules, and {files} has {given.choices} for its CPU.",
+            hint="Leave --tuned out. Or pack the model anew, and ship the library with its params.",
+        )
+    raise ConfigError(
+        f"{root} was packed with other tuned schedules than those of {files}.",
+        hint="Give the files as they were then; a repository has them. Or pack the model anew, and ship the "
+        "library with its params.",
+    )
+
+
 def _custom_sources(manifest: Manifest) -> dict[str, str]:
     """The C files of the bundle's custom operators, each with its SHA-256."""
     return {file.path: file.sha256 for file in manifest.files if file.path.startswith(_CUSTOM)}
@@ -217,10 +250,12 @@ def _packed(
     chosen = replace(
         options_of(manifest),
         custom=where.custom,
+        tuned=where.tuned,
         max_constant_bytes=where.max_constant_bytes,
         max_nodes=where.max_nodes,
         toolchain=bundle_toolchain(root, manifest, device, where.toolchain),
     )
+    _check_tuned(root, manifest, device, chosen)
     pack_model(model, device, place / "fresh", chosen, progress)
     fresh = load_manifest(place / "fresh")
     if fresh.params.layout != manifest.params.layout:

@@ -156,6 +156,7 @@ def _with_weights(target: Target, stored: Float16Weights) -> Target:
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     from edgepack.compiler.kernels.preferred_forms import preferred_forms
+    from edgepack.compiler.plan_for import plan_for
     from edgepack.plan.binary import Binary, write_binaries
     from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.target import CpuTarget
@@ -170,7 +171,9 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
         imported, lowered = _lowered(job["frontend"], job["imported"], forms)
     target = _with_weights(target, imported.float16_weights)
     events.stage("kernels")
-    built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
+    choices = folder / "choices.json" if job["choices"] else None
+    named = {"name": job["name"], "prefix": job["symbol_prefix"]}
+    built = plan_for(target, lowered, imported, events, **named, tuned=job["tuned"], choices=choices)
     events.stage("llvm")
     from edgepack.compiler.backends.llvm import compile_object, llvm_version
     from edgepack.compiler.params_data import write_params_data
@@ -204,31 +207,11 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events)
     return write_opencl(built.gpu_kernels, folder)
 
 
-def _built(
-    target: Target, lowered: Lowered, imported: ImportedModel, events: Events, *, name: str, prefix: str
-) -> Built:
-    """The plan for a target of any kind."""
-    from edgepack.compiler.planner.measured import Measured
-    from edgepack.plan.gpu_target import GpuTarget
-
-    signature, measured = imported.signature, Measured(imported.calibration)
-    if isinstance(target, GpuTarget):
-        from edgepack.compiler.planner.build_gpu import build_gpu_plan
-
-        return build_gpu_plan(
-            lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, measured=measured
-        )
-    from edgepack.compiler.planner.build import build_plan
-
-    return build_plan(
-        lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, measured=measured
-    )
-
-
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     """Import and plan without recording anything, and without machine code."""
     from edgepack.compiler.graph.lower import lower
     from edgepack.compiler.kernels.preferred_forms import preferred_forms
+    from edgepack.compiler.plan_for import plan_for
     from edgepack.plan.targets import target_from_json
 
     frontend = _frontend(job)
@@ -239,7 +222,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     target = _with_weights(target_from_json(job["target"]), imported.float16_weights)
     lowered = lower(imported.module, preferred_forms(target), imported.layout)
     events.stage("kernels")
-    built = _built(target, lowered, imported, events, name="model", prefix="")
+    built = plan_for(target, lowered, imported, events, name="model", prefix="", tuned=job.get("tuned", ()))
     plan = replace(built.plan, warnings=(*notes, *built.plan.warnings))
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
 

@@ -55,7 +55,10 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
         "verify_layers": ["model", *RunKeywords.__annotations__],
         "compare": ["first", "second", *CompareKeywords.__annotations__],
         "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
-        "update": [*RunKeywords.__annotations__, "toolchain", "custom", "max_constant_bytes", "max_nodes"],
+        "update": [
+            *RunKeywords.__annotations__,
+            *("toolchain", "custom", "tuned", "max_constant_bytes", "max_nodes"),
+        ],
     }.get(function, [*dict.fromkeys([*_TYPES, *(field.name for field in fields(PackOptions))])])
     for name, value in given.items():
         if name not in names:
@@ -162,6 +165,10 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
 
 
+def _is_paths(value: Any) -> bool:
+    return isinstance(value, Iterable) and not _is_path(value) and all(map(_is_path, value))
+
+
 def _is_model(value: Any) -> bool:
     return _is_path(value) or bool(object_kind(value))
 
@@ -260,6 +267,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
     "ram_budget": ("a number of bytes above 0, or a text like 48 KiB", lambda v: _is_size(v) or _is_text(v)),
+    "tuned": ("a list of paths of files", _is_paths),
     "opt_level": ("a whole number from 0 to 3", _is_whole),
     "strict_math": ("True or False", _is_flag),
     "strict_speed": ("True or False", _is_flag),

@@ -184,15 +184,18 @@ class CheckJob(_OfModel):
 
     Attributes:
         target: what the kernels would be for.
+        tuned: schedules that were measured, in place of what the rules would propose.
     """
 
     target: Target = field(kw_only=True)
+    tuned: Sequence[TunedChoice] = ()
 
     task: ClassVar[str] = "check"
     results: ClassVar[tuple[str, ...]] = ("plan.json",)
 
     def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "target": self.target.to_json()}
+        tuned = [choice.to_json() for choice in self.tuned]
+        return {**super().to_json(), "target": self.target.to_json(), "tuned": tuned}
 
 
 @dataclass(frozen=True)
@@ -299,6 +302,8 @@ class CompileJob:
         stages: a folder, made by the worker, for texts of what the model becomes on the way
             (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
         tuned: schedules that were measured, in place of what the rules would propose.
+        choices: whether ``choices.json`` is to say by which schedules groups are computed, and what else may
+            be tried (``compiler/planner/tuning.py``); for a CPU.
     """
 
     model: Path
@@ -309,6 +314,7 @@ class CompileJob:
     symbol_prefix: str
     stages: Path | None = None
     tuned: Sequence[TunedChoice] = ()
+    choices: bool = False
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -323,4 +329,5 @@ class CompileJob:
             "symbol_prefix": self.symbol_prefix,
             "stages": "" if self.stages is None else str(self.stages.absolute()),
             "tuned": [choice.to_json() for choice in self.tuned],
+            "choices": self.choices,
         }

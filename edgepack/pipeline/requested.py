@@ -14,6 +14,7 @@ from edgepack.pipeline.suggested_cuts import names_of
 from edgepack.plan.comparison import Side
 from edgepack.plan.quantisation import SYNTHETIC, QuantiseSettings
 from edgepack.plan.targets import Target
+from edgepack.plan.tuned import TunedChoice
 from edgepack.system.files import is_file
 
 __all__ = ["check_job", "compare_jobs", "import_job", "layers_job", "quantise_job"]
@@ -32,9 +33,11 @@ def import_job(model: Path, options: PackOptions) -> ImportJob:
     )
 
 
-def check_job(model: Path, options: PackOptions, target: Target) -> CheckJob:
-    """``target``: what the kernels would be for."""
-    return CheckJob(**_of_model(model, options), target=target)
+def check_job(
+    model: Path, options: PackOptions, target: Target, tuned: Sequence[TunedChoice] = ()
+) -> CheckJob:
+    """``target``: what the kernels would be for; ``tuned``: schedules that were measured for it."""
+    return CheckJob(**_of_model(model, options), target=target, tuned=tuned)
 
 
 def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None = None) -> QuantiseJob:

@@ -60,6 +60,11 @@ class GpuTarget:
     speed: GpuSpeed | None = None
 
     @property
+    def cpu_kind(self) -> str:
+        """That of the CPU beside it, by which schedules of its kernels are tuned."""
+        return self.host.cpu_kind
+
+    @property
     def opt_level(self) -> OptLevel:
         """How much is done for speed, here and on the host."""
         return self.host.opt_level

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.manifest import ModelRecord
+from edgepack.commands.compiled_targets import tuned_for
 from edgepack.config.custom import load_custom
-from edgepack.config.device import load_variant
+from edgepack.config.device import Device, load_variant
 from edgepack.errors import ToolchainError
 from edgepack.formats.archives import epoch
 from edgepack.pipeline.compile import ModelIdentity, identify
@@ -80,7 +81,7 @@ def unit_key(unit: Unit, model: ModelIdentity, runner: str) -> str:
     decides = {
         "name": unit.name,
         "model": [ModelRecord.__name__, unit.path.name, model.digest],
-        "options": _options(unit),
+        "options": _options(unit, [*profiles[1:], profiles[0]]),
         "devices": [_without_places(profile.model_dump(mode="json")) for profile in profiles],
         "toolchain": [_without_places(toolchain.config.model_dump(mode="json")), toolchain.version()],
         "package": asdict(unit.package),
@@ -97,9 +98,11 @@ def unit_key(unit: Unit, model: ModelIdentity, runner: str) -> str:
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def _options(unit: Unit) -> dict[str, Any]:
+def _options(unit: Unit, profiles: Sequence[Device]) -> dict[str, Any]:
+    """The options, files by their contents; of tuned schedules those that are taken for the unit."""
     options = asdict(unit.options)
     options["toolchain"] = None
+    options["tuned"] = [choice.to_json() for choice in tuned_for(profiles, unit.options).choices]
     for key in ("inputs", "expected"):
         files: Mapping[str, Path] = options[key]
         options[key] = {name: sha256_file(path) for name, path in files.items()}

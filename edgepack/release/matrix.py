@@ -177,6 +177,8 @@ def _options(loaded: ProjectFile, name: str, entry: ModelEntry, choices: dict[st
         "max_nodes",
     )
     given = {key: value for key, value in choices.items() if value is not None}
+    if "tuned" in given:
+        given["tuned"] = tuple(loaded.file(text) for text in given["tuned"])
     return replace(
         PackOptions(name=name, custom=loaded.file(entry.custom) if entry.custom else None),
         **{key: getattr(entry, key) for key in (*plain, "set_batch")},

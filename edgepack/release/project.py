@@ -92,6 +92,11 @@ class Choices(Frozen):
     ram_budget: Size | None = Field(
         default=None, description="RAM that a microcontroller's model may take. Default: what the device has."
     )
+    tuned: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
+        default=None,
+        description="Files of schedules that were measured (docs/tuning.md); relative paths are meant from "
+        "the project file.",
+    )
     opt_level: OptLevel | None = Field(
         default=None, description="How much is done for speed, 0 to 3. Default: 3, everything."
     )

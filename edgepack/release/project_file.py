@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.config.device import DEVICES, Device
-from edgepack.config.document import Document, Origin, read
+from edgepack.config.document import Document, KeyPath, Origin, read
 from edgepack.config.validate import validate
 from edgepack.errors import ConfigError
 from edgepack.release.project import PROJECT_FILE, Project
@@ -77,15 +77,24 @@ def _device(name: str, document: Document) -> Device:
 
 
 def _check_files(loaded: ProjectFile) -> None:
+    for index, one in enumerate(loaded.project.matrix.overrides):
+        for number, text in enumerate(one.tuned or ()):
+            _check_file(loaded, ("matrix", "overrides", index, "tuned", number), text)
     for name, model in loaded.project.models.items():
         single = {"path": model.path, "custom": model.custom}
-        files: dict[tuple[str, ...], str] = {(key,): text for key, text in single.items() if text}
+        files: dict[tuple[str | int, ...], str] = {(key,): text for key, text in single.items() if text}
         files |= {("inputs", key): text for key, text in model.inputs.items()}
         files |= {("expected", key): text for key, text in model.expected.items()}
+        files |= {("tuned", number): text for number, text in enumerate(model.tuned or ())}
         for key, text in files.items():
-            if not is_file(loaded.file(text)):
-                field = ".".join(("models", name, *key))
-                raise ConfigError(
-                    f"{loaded.where('models', name, *key)}: {field}: there is no file {loaded.file(text)}",
-                    hint="Relative paths are meant from the folder of the project file.",
-                )
+            _check_file(loaded, ("models", name, *key), text)
+
+
+def _check_file(loaded: ProjectFile, key: KeyPath, text: str) -> None:
+    """Raise ConfigError where a path that the project names is none of a file."""
+    if not is_file(loaded.file(text)):
+        field = ".".join(map(str, key))
+        raise ConfigError(
+            f"{loaded.where(*key)}: {field}: there is no file {loaded.file(text)}",
+            hint="Relative paths are meant from the folder of the project file.",
+        )

@@ -17,8 +17,12 @@ import torch
 from edgepack.api import load, pack
 from edgepack.bundle.layout import MANIFEST
 from edgepack.client.session import Session
+from edgepack.commands.compiled_targets import tuned_for
+from edgepack.commands.tuned_choices import TakenChoices
 from edgepack.config.device import Device, load_device
+from edgepack.config.tuned import TunedFile, write_tuned
 from edgepack.errors import EdgepackWarning, ModelError
+from edgepack.options import PackOptions, PathLike
 from edgepack.programs.onnx_program import onnx_program, quiet
 from edgepack.system.files import list_files
 from edgepack.system.temporary import temporary_folder
@@ -26,6 +30,7 @@ from edgepack.torch.capture import Captured, captured, varying
 from edgepack.torch.interface import Interface
 from edgepack.torch.kept import SubgraphCache, key_of
 from edgepack.torch.options import CompileOptions
+from edgepack.torch.scheduler import say_once
 
 __all__ = ["Compiled", "compiled"]
 
@@ -107,7 +112,7 @@ def compiled(
         ModelError, ToolchainError, CheckFailedError, InternalError: why it cannot be compiled.
         ConfigError: an option does not fit this machine.
     """
-    taken = varying(gm, args, constants)
+    taken, tuned = varying(gm, args, constants), _tuned(options)
     threads = options.threads or torch.get_num_threads()
 
     def opened(bundle: Path, interface: Interface) -> Compiled:
@@ -115,13 +120,14 @@ def compiled(
 
     def packed() -> Compiled:
         program = captured(gm, args, taken, label)
-        bundle = _packed(program, options)
+        bundle = _packed(program, options, tuned)
         made = opened(bundle, program.interface)
         _check(made, program, args, rounded=bool(options.of_numbers()))
         kept.keep(bundle, program.interface)
         return made
 
-    kept = SubgraphCache(key_of(gm, args, constants, _device(), options.packing()))
+    decide = {**options.packing(), **({"tuned": tuned.record.model_dump()} if tuned.record else {})}
+    kept = SubgraphCache(key_of(gm, args, constants, _device(), decide))
     if found := kept.opened(opened):
         return found
     with kept.reserved():
@@ -132,7 +138,15 @@ def compiled(
             raise
 
 
-def _packed(captured: Captured, options: CompileOptions) -> Path:
+def _tuned(options: CompileOptions) -> TakenChoices:
+    """The tuned schedules for this machine, read now; that there are none is said once."""
+    found = tuned_for([_device()], PackOptions(tuned=options.tuned))
+    if found.warning:
+        say_once(found.warning)
+    return found
+
+
+def _packed(captured: Captured, options: CompileOptions, tuned: TakenChoices) -> Path:
     """A bundle with what is needed to run a subgraph in this process."""
     names = [f"x{index}" for index in captured.interface.taken]
     results = [f"y{index}" for index in range(len(captured.interface.given))]
@@ -142,9 +156,13 @@ def _packed(captured: Captured, options: CompileOptions) -> Path:
             proto = model.model_proto
     _forget_where(proto)
     folder = _folder() / f"{next(_numbers)}"
+    choices: list[PathLike] = []
+    if tuned.choices:  # as they were read, whatever the user's files hold by now
+        choices = [folder.with_suffix(".json")]
+        write_tuned(folder.with_suffix(".json"), TunedFile(tuned.choices))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgepackWarning)
-        bundle = pack(proto, _device(), folder, name="subgraph", **options.packing())
+        bundle = pack(proto, _device(), folder, name="subgraph", tuned=choices, **options.packing())
     artifact, params = bundle.manifest.artifact("shared"), bundle.manifest.params.file
     needed = {MANIFEST, artifact.path if artifact else "", params or ""}
     for name in list_files(folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from edgepack.compiler.graph.lower import Lowered
@@ -47,6 +47,7 @@ def build_plan(
     symbol_prefix: str,
     reporter: Reporter | None = None,
     measured: Measured = NOTHING_MEASURED,
+    selected: Callable[[Program, KernelSelector], None] = lambda program, selector: None,
 ) -> Built:
     """Selects kernels for every call and lays everything out.
 
@@ -56,6 +57,7 @@ def build_plan(
         symbol_prefix: C identifier that starts every kernel's symbol.
         reporter: is told of each kernel and warning.
         measured: of the model and its kernels, which decides with the rules.
+        selected: is told of the program, when its kernels are selected.
 
     Raises:
         ModelError: for what a static plan cannot hold.
@@ -80,6 +82,7 @@ def build_plan(
     if target.opt_level >= ALL:
         for call in plan_weight_prefetch(program.calls, target):
             selector.add_prefetch(call)
+    selected(program, selector)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: notes/2026-11-21-threads.md.
     threads = 1 if target.optimize == "latency" else target.threads

@@ -158,6 +158,10 @@ class KernelSelector:
         self._tried.setdefault(key, []).append(made)
         return made
 
+    def constants_of(self, fused: FusedGroup) -> frozenset[int]:
+        """The parameters of a fused group that are constant at all its calls."""
+        return self._constants[fused.name]
+
     def register(self, whole: FusedGroup, part: SubGroup) -> None:
         """Makes a part of a group known, by its name: which of its parameters are constant."""
         constants = {whole.function.params[i] for i in self._constants[whole.name]}

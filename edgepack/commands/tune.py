@@ -1,0 +1,319 @@
+"""Measure schedules of a model's kernels where it will run, and keep those that are faster there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from typing_extensions import Unpack
+
+from edgepack.commands.model_file import check_model_file
+from edgepack.commands.tune_programs import Program, Programs, compared
+from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds
+from edgepack.config.device import Device, load_device
+from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
+from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
+from edgepack.runners.bench import Measurement, percentile
+from edgepack.system.boundary import guarded, undisturbed
+from edgepack.system.progress import Progress, Stages
+from edgepack.system.temporary import temporary_folder
+from edgepack.version import __version__
+
+__all__ = ["Tuned", "tune"]
+
+#: Minutes of a search to which no end is given.
+DEFAULT_MINUTES = 10.0
+
+#: The incumbent's own runs differ by more than this part: the round says nothing, and is done again.
+DISTURBED = 0.10
+
+#: Measurements of each program when the whole network is compared, in turns.
+TURNS = 5
+
+#: A whole run has to be faster by this part at least.
+LEAST_WHOLE = 0.003
+
+#: How often a device that does not answer is asked again, and seconds between.
+ASKED_AGAIN, PAUSE = 3, 10.0
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found.
+
+    Attributes:
+        path: the file.
+        choices: schedules that are faster on this kind of CPU, all that the file has now for the model.
+        trials: programs that were measured against another one.
+        failed: candidates that crashed, hung, or computed something else.
+        disturbed: rounds that were measured again because the device was busy or throttled.
+        noise: by how much a run's time differed from turn to turn, as a part of it; 0 of counts.
+        before, after: a run by the rules' own schedules and by the tuned ones: milliseconds, or instructions.
+        unit: "ms" or "instructions".
+        kept: whether the whole network is faster; otherwise the file has no new schedules.
+        where: where programs were run.
+    """
+
+    path: Path
+    choices: tuple[tuple[str, float], ...]
+    trials: int
+    failed: int
+    disturbed: int
+    noise: float
+    before: float
+    after: float
+    unit: str
+    kept: bool
+    where: str
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast a run is."""
+        return self.before / self.after if self.after else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "path": str(self.path), "speedup": self.speedup}
+
+
+@guarded
+def tune(
+    model: PathLike,
+    device: PathLike | Device,
+    output: PathLike,
+    *,
+    minutes: float | None = None,
+    trials: int | None = None,
+    runner: str | None = None,
+    run_timeout: float | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckKeywords],
+) -> Tuned:
+    """Search for faster schedules of a model's kernels, by measuring them on the device.
+
+    Each trial is a program of the whole model in which many kernels have another schedule, each step of which
+    is timed in turns with the same steps of the best program so far. Nothing is installed on the device.
+
+    Args:
+        model: its file.
+        device: a device's name, a path to its YAML file, or the device.
+        output: the file of tuned schedules; what it has is the start, and what was tried is not tried again.
+        minutes: that it may take; default 10, where no number of trials is given.
+        trials: programs that it may measure.
+        runner: where they run, as for ``Bundle.bench``: ``ssh:user@board``, ``adb``; default this machine or
+            what the device says. Microcontrollers' instructions are counted under qemu.
+        run_timeout: seconds for each run of a program; default what the device says.
+        progress: as for :func:`edgepack.pack`; a round is a stage.
+        options: as for :func:`edgepack.check`.
+
+    Raises:
+        ConfigError: no such model, device or option, or an emulator, whose times say nothing.
+        CheckFailedError: the model's program does not compute what it should to begin with.
+        ModelError, ToolchainError, InternalError: as for :func:`edgepack.pack`, and from the runner.
+        KeyboardInterrupt: what was found so far is in the file.
+    """
+    check_model_file(source := Path(model))
+    if (minutes is not None and minutes <= 0) or (trials is not None and trials < 1):
+        raise ConfigError("A search needs some time, or trials.", hint="Give --minutes 10, or --trials 20.")
+    profile = load_device(device) if not isinstance(device, Device) else device
+    if options.get("tuned"):
+        raise ConfigError(
+            "A search starts from what its own file has, not from --tuned.",
+            hint="Merge the files into it first: edgepack tune --merge FILE --merge FILE -o FILE.",
+        )
+    limit = DEFAULT_MINUTES if minutes is None and trials is None else minutes
+    path = Path(output)
+    known = read_tuned(path) if path.exists() else TunedFile()
+    where = RunOptions(runner=runner, timeout=run_timeout, device=profile)
+    with temporary_folder() as folder:
+        programs = Programs(source, profile, PackOptions(**options), where, Path(folder))
+        return _Search(programs, path, known, Stages(undisturbed(progress)), limit, trials).found()
+
+
+class _Search:
+    """A search for one model on one device."""
+
+    def __init__(
+        self,
+        programs: Programs,
+        path: Path,
+        known: TunedFile,
+        stages: Stages,
+        minutes: float | None,
+        trials: int | None,
+    ) -> None:
+        self.programs, self.path, self.known, self.stages = programs, path, known, stages
+        self.end = None if minutes is None else time.monotonic() + 60 * minutes
+        self.most = trials
+        self.trials = self.failed = self.disturbed = self.rounds_done = 0
+        self.longest = 0.0
+        self.new: set[str] = set()
+
+    def found(self) -> Tuned:
+        self.stages("tune", "the program to begin with")
+        self.rules = self.programs.packed(())
+        if not self.programs.is_right(self.rules):
+            raise CheckFailedError(
+                "The model's program does not compute what it should to begin with.",
+                hint="`edgepack pack` and `edgepack verify` say more.",
+            )
+        first = self.programs.settle(self.rules)
+        self.where, self.counted = first.where, first.instructions is not None
+        self.rounds = Rounds.resumed(
+            self.known, self.programs.target.cpu_kind, __version__, counted=self.counted
+        )
+        self.best = self.rules
+        if self.rounds.best:
+            self.best = self.programs.packed(self.rounds.choices())
+            if not self.programs.is_right(self.best):
+                self.best, self.rounds.best = self.rules, {}
+        groups = self.programs.groups(self.best)
+        shares = self._shares(groups, first)
+        while self._more():
+            picks = self.rounds.next(groups, shares)
+            if not picks:
+                if not self.new:
+                    break
+                self.new.clear()  # the best ones have neighbours of their own
+                groups = self.programs.groups(self.best)
+                if not self.rounds.next(groups, shares):
+                    break
+                continue
+            self._round(groups, picks)
+        return self._whole()
+
+    def _shares(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
+        """What part of a run each group takes."""
+        alone = compared((self.rules, [first]), (self.rules, [first]))
+        return {group.key: alone.share(group.nodes) for group in groups}
+
+    def _more(self) -> bool:
+        """Whether there is room for another round, and for the comparison at the end."""
+        if self.most is not None and self.trials >= self.most:
+            return False
+        return self.end is None or time.monotonic() + 1.5 * self.longest < self.end
+
+    # A round -----------------------------------------------------------------------------------------------
+
+    def _round(self, groups: Sequence[Group], picks: Mapping[str, Candidate]) -> None:
+        """Builds a program with a candidate for each of some groups, and measures it; where it is wrong or
+        does not run, its halves."""
+        started = time.monotonic()
+        self.rounds_done += 1
+        self.trials += 1
+        name = f"round {self.rounds_done}"
+        self.stages(name, f"{len(picks)} candidates")
+        comparison = None
+        try:
+            program = self.programs.packed(self.rounds.choices(picks))
+            if self.programs.is_right(program):
+                comparison = self._compared(self.best, program)
+        except EdgepackError:
+            self._check_device()
+        if comparison is None:
+            self._halves(groups, picks)
+            return
+        won = self.rounds.measured(groups, picks, comparison)
+        if won:
+            self.new |= won.keys()
+            self.best = self.programs.packed(self.rounds.choices())
+        self._save()
+        self.stages(name, f"{len(won)} of {len(picks)} candidates are faster")
+        self.longest = max(self.longest, time.monotonic() - started)
+
+    def _halves(self, groups: Sequence[Group], picks: Mapping[str, Candidate]) -> None:
+        """Finds which candidates of a program that fails are to blame; the others are measured."""
+        if len(picks) == 1:
+            ((group, candidate),) = picks.items()
+            self.rounds.failed(group, candidate)
+            self.failed += 1
+            self._save()
+            return
+        keys = sorted(picks)
+        for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
+            if not self._more():
+                return
+            self._round(groups, {key: picks[key] for key in half})
+
+    def _check_device(self) -> None:
+        """Raises the runner's error if the program that is right does not run either: not the candidates are
+        to blame. A board that starts again is waited for."""
+        for attempt in range(ASKED_AGAIN + 1):
+            try:
+                self.programs.measured(self.best, runs=1)
+            except EdgepackError:
+                if attempt == ASKED_AGAIN:
+                    raise
+                time.sleep(PAUSE)
+            else:
+                return
+
+    def _compared(self, before: Program, after: Program) -> Comparison:
+        """Both measured in turns: A B B A. Again, once, where the device was disturbed."""
+        for again in (False, True):
+            a = [self.programs.measured(before)]
+            b = [self.programs.measured(after)]
+            if not self.counted:
+                b.append(self.programs.measured(after))
+                a.append(self.programs.measured(before))
+            found = compared((before, a), (after, b))
+            first, last = _run(a[0]), _run(a[-1])
+            if again or self.counted or abs(first - last) <= DISTURBED * min(first, last):
+                break
+            self.disturbed += 1
+        return found
+
+    def _save(self) -> None:
+        """What is known now, beside what the file has of other CPUs."""
+        self._write(self.rounds.choices())
+
+    def _write(self, choices: Sequence[Any]) -> None:
+        cpu = self.rounds.cpu
+        others = [choice for choice in self.known.choices if choice.cpu != cpu]
+        tried = {**self.known.tried, cpu: self.rounds.tried}
+        write_tuned(self.path, merge_tuned([TunedFile((*others, *choices), tried)]))
+
+    # The whole network -------------------------------------------------------------------------------------
+
+    def _whole(self) -> Tuned:
+        """The network with and without the schedules that were found, which are kept if it is faster."""
+        self.stages("tune", "the whole network with and without")
+        choices = self.rounds.choices()
+        right = not choices or self.programs.is_right(self.best)
+        a: list[float] = []
+        b: list[float] = []
+        for turn in range(1 if self.counted else TURNS):
+            sides = [(self.rules, a), (self.best, b)]
+            for program, taken in sides if turn % 2 == 0 else reversed(sides):
+                taken.append(_run(self.programs.measured(program)))
+        ratios = [x / y for x, y in zip(a, b, strict=True)]
+        speedup, before = median(ratios), median(a)
+        noise = 0.0 if self.counted else (max(a) - min(a)) / before
+        kept = bool(choices) and right and speedup > (1.0 if self.counted else 1 + LEAST_WHOLE)
+        self._write(choices if kept else self.known.for_cpus([self.rounds.cpu]))
+        gains = tuple((one.group, one.gain) for one in (choices if kept else ()))
+        return Tuned(
+            self.path,
+            gains,
+            self.trials,
+            self.failed,
+            self.disturbed,
+            noise,
+            before,
+            before / speedup if kept else before,
+            "instructions" if self.counted else "ms",
+            kept,
+            self.where,
+        )
+
+
+def _run(measurement: Measurement) -> float:
+    """A run in milliseconds, or in instructions where these were counted."""
+    if measurement.instructions is not None:
+        return float(measurement.instructions.run)
+    return percentile(measurement.runs_ms, 50)

@@ -1,0 +1,180 @@
+"""The programs of a tuner: a model packed with schedules that were chosen, run where it will run."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from edgepack.bundle.layout import default_name
+from edgepack.bundle.manifest import Manifest, load_manifest
+from edgepack.commands.compiled_targets import targets_of
+from edgepack.commands.pack import pack_model
+from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Nodes
+from edgepack.config.device import Device
+from edgepack.config.tuned import TunedFile, write_tuned
+from edgepack.errors import ConfigError
+from edgepack.options import PackOptions, RunOptions
+from edgepack.pipeline.cache import Cache
+from edgepack.pipeline.compile import Compiler
+from edgepack.pipeline.job import CompileJob
+from edgepack.pipeline.requested import import_job
+from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.tuned import TunedChoice
+from edgepack.runners.bench import BenchOptions, Measurement, bench
+from edgepack.runners.verify import verify
+
+__all__ = ["Program", "Programs", "compared"]
+
+#: Milliseconds that the runs of a measurement take together, about; and how many there are.
+MEASURED_MS, FEWEST, MOST = 1500.0, 5, 300
+
+
+@dataclass(frozen=True)
+class Program:
+    """A bundle of the model.
+
+    Attributes:
+        root: its folder.
+        choices: the schedules that it was packed with.
+    """
+
+    root: Path
+    manifest: Manifest
+    choices: tuple[TunedChoice, ...]
+
+    def nodes(self, variant: str) -> list[Nodes]:
+        """Of each step."""
+        return [tuple(step.nodes) for step in self.manifest.code(variant).steps]
+
+
+class Programs:
+    """Makes programs of one model for one device, and runs them.
+
+    Args:
+        options: how the model is packed.
+        where: how and where programs are run.
+        folder: for the bundles.
+    """
+
+    def __init__(
+        self, model: Path, device: Device, options: PackOptions, where: RunOptions, folder: Path
+    ) -> None:
+        self.model, self.device, self.where, self.folder = model, device, where, folder
+        self.options = replace(options, name=options.name or default_name(model), formats=())
+        *_, (_, target) = targets_of([device], self.options)
+        if not isinstance(target, CpuTarget) or device.gpu.api != "none":
+            raise ConfigError(
+                f"{device.name} has a GPU, whose schedules are not tuned yet.",
+                hint="Give a device without one: its kernels for the CPU are tuned.",
+            )
+        self.target = target
+        self.runs = FEWEST
+        self._number = 0
+
+    def packed(self, choices: Sequence[TunedChoice]) -> Program:
+        """The model with these schedules. EdgepackError as for a pack."""
+        self._number += 1
+        root, file = self.folder / f"program{self._number}", self.folder / f"{self._number}.json"
+        write_tuned(file, TunedFile(tuple(choices)))
+        options = replace(self.options, tuned=[file] if choices else [], timeout=0)
+        pack_model(self.model, self.device, root, options, None)
+        return Program(root, load_manifest(root), tuple(choices))
+
+    def groups(self, program: Program) -> list[Group]:
+        """The groups of a program's kernels that have schedules, with what may be tried for each."""
+        self._number += 1
+        place = self.folder / f"choices{self._number}"
+        with Worker() as worker:
+            work = Compiler(worker, Cache() if self.options.cache else None)
+            imported = work.import_model(import_job(self.model, self.options), place / "import")
+            job = CompileJob(
+                imported.model,
+                imported.folder,
+                imported.frontend,
+                program.manifest.name,
+                self.target,
+                f"edgepack_{program.manifest.name}_",
+                tuned=program.choices,
+                choices=True,
+            )
+            worker.run(job, place)
+        listed = json.loads((place / "choices.json").read_text(encoding="utf-8"))
+        steps = program.manifest.steps
+        return [
+            Group(
+                one["group"],
+                one["title"],
+                frozenset(tuple(step.nodes) for step in steps if step.kernel in one["symbols"]),
+                [Candidate(other["rule"], other["schedule"]) for other in one["candidates"]],
+            )
+            for one in listed
+        ]
+
+    def is_right(self, program: Program) -> bool:
+        """Whether it computes what was recorded. EdgepackError where it cannot be run."""
+        return verify(program.root, program.manifest, self.where).ok
+
+    def measured(self, program: Program, *, runs: int | None = None) -> Measurement:
+        """Its runs and steps. EdgepackError where it cannot be run."""
+        options = BenchOptions(runs=runs or self.runs, profile=True, where=self.where)
+        return bench(program.root, program.manifest, options)
+
+    def settle(self, program: Program) -> Measurement:
+        """The first measurement, by which it is decided how many runs one takes.
+
+        Raises:
+            ConfigError: an emulator would run it, whose times say nothing.
+        """
+        found = bench(program.root, program.manifest, BenchOptions(profile=True, where=self.where))
+        if found.instructions is None and not found.real_speed:
+            raise ConfigError(
+                f"{found.runner} emulates {self.device.name}: its times say nothing about the device.",
+                hint="Name a device that is at hand: --runner ssh:user@board, or adb; microcontrollers are "
+                "counted under qemu.",
+            )
+        if found.instructions is None:
+            each = max(median(found.runs_ms), 1e-3)
+            self.runs = int(min(MOST, max(FEWEST, MEASURED_MS / each)))
+        else:
+            self.runs = 1
+        return found
+
+
+def times(program: Program, measurement: Measurement) -> dict[Nodes, float]:
+    """What each step took by its nodes, those with the same nodes together; instructions where these were
+    counted."""
+    counted = measurement.instructions
+    values = counted.steps if counted is not None else measurement.steps_us
+    found: dict[Nodes, float] = defaultdict(float)
+    for nodes, value in zip(program.nodes(measurement.variant), values, strict=True):
+        found[nodes] += float(value)
+    return dict(found)
+
+
+def compared(
+    before: tuple[Program, Sequence[Measurement]], after: tuple[Program, Sequence[Measurement]]
+) -> Comparison:
+    """Measurements of two programs, each one's in turns with the other's."""
+    first, second = (
+        [times(program, measurement) for measurement in measurements]
+        for program, measurements in (before, after)
+    )
+    nodes = list(first[0])
+    mean = {one: _mean(times_of[one] for times_of in first) for one in nodes}
+    noise = {
+        one: (max(t[one] for t in first) - min(t[one] for t in first)) / mean[one] if mean[one] else 0.0
+        for one in nodes
+    }
+    others = {one: _mean(times_of[one] for times_of in second) for one in second[0]}
+    counted = before[1][0].instructions is not None
+    return Comparison(mean, others, noise, "instructions" if counted else "us")
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)

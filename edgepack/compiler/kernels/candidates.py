@@ -1,0 +1,179 @@
+"""Schedules that a tuner may try for a fused group: the neighbours of one, and other rules' own.
+
+A neighbour differs in one field; what else is decided is left as it is, or decided anew by the rule. Those
+that do not fit the group, and those that make the same schedule as another one, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.registry import RULES, implement, implement_pair
+from edgepack.compiler.kernels.rule import PairRule, Rule
+from edgepack.compiler.kernels.schedule import Given, Schedule
+from edgepack.compiler.kernels.tuned import given_for, rule_of
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["Candidate", "candidates", "plain_schedule"]
+
+#: Fields that the planner decides, not a rule.
+PLANNED = {"prefetch_bytes"}
+
+#: What a rule's own choice is not asked for again: it declines where its cost model says so.
+SEEDS: dict[str, tuple[dict[str, Any], ...]] = {
+    "conv2d.winograd": (
+        *({"outputs": [m, m], "form": form} for m in (4, 2) for form in ("fused", "split")),
+        *({"outputs": outputs} for outputs in ([1, 4], [4, 1], [1, 2], [2, 1])),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule and a schedule of its, nothing of it open but what has no meaning."""
+
+    rule: str
+    schedule: dict[str, Any]
+
+
+def plain_schedule(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as JSON, but for what the planner decides."""
+    return {name: value for name, value in schedule.to_json().items() if name not in PLANNED}
+
+
+def candidates(
+    groups: Sequence[FusedGroup],
+    base: Implementation,
+    target: CpuTarget,
+    constants: Sequence[frozenset[int]],
+    most: int,
+) -> list[Candidate]:
+    """Up to ``most`` candidates, the rule's own neighbours first and those of other rules behind.
+
+    Args:
+        groups: one, or the two that one call computes.
+        base: what is computed by now.
+        constants: of each group, the parameters that are constant at every call.
+    """
+    found: dict[str, Candidate] = {}
+    own = rule_of(base)
+    if own is None or base.schedule is None:
+        return []
+    known = {repr((own.name, sorted(plain_schedule(base.schedule).items())))}
+
+    def consider(rule: Rule | PairRule, schedule: Schedule) -> None:
+        made = _made(groups, given_for(rule, schedule), target, constants)
+        if made is None or rule_of(made) is not rule or made.schedule is None:
+            return
+        plain = plain_schedule(made.schedule)
+        key = repr((rule.name, sorted(plain.items())))
+        if key not in known:
+            known.add(key)
+            found[key] = Candidate(rule.name, plain)
+
+    for rule, schedule in _proposals(own, base.schedule, target, single=len(groups) == 1):
+        if len(found) >= most:
+            break
+        consider(rule, schedule)
+    return list(found.values())
+
+
+def _proposals(
+    own: Rule | PairRule, schedule: Schedule, target: CpuTarget, *, single: bool
+) -> Iterator[tuple[Rule | PairRule, Schedule]]:
+    """Schedules that may fit: by turns the nearest neighbours in each field and what others propose."""
+    others: list[tuple[Rule | PairRule, Schedule]] = []
+    if single:
+        for rule in RULES:
+            if rule.name == own.name or rule.kind != "anchor" or rule.schedule is None:
+                continue
+            seeds = SEEDS.get(rule.name, ({},))
+            others += [(rule, rule.schedule.from_json(seed)) for seed in seeds]
+    near = list(neighbours(schedule, target))
+    for number in range(max(len(near), len(others))):
+        if number < len(near):
+            yield own, near[number]
+        if number < len(others):
+            yield others[number]
+
+
+def neighbours(schedule: Schedule, target: CpuTarget) -> Iterator[Schedule]:
+    """Schedules that differ in one field: the others open where the rule may decide them anew, then as they
+    are."""
+    kind = type(schedule)
+    hints = get_type_hints(kind)
+    opened = {one.name: None for one in fields(kind) if one.default is None}
+    rounds: list[list[tuple[str, Any]]] = []
+    for one in fields(kind):
+        value = getattr(schedule, one.name)
+        if value is not None and one.name not in PLANNED:
+            rounds.append([(one.name, other) for other in _others(value, hints[one.name], target)])
+    for number in range(max(map(len, rounds), default=0)):
+        for values in rounds:
+            if number < len(values):
+                name, value = values[number]
+                yield kind(**{**opened, name: value})
+                yield replace(schedule, **{name: value})
+
+
+def _others(value: Any, hint: Any, target: CpuTarget) -> list[Any]:
+    """Values near one of a field, the nearest first."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [n for n in dict.fromkeys((value * 2, value // 2, value + 1, value - 1, value * 4)) if n > 0]
+    if isinstance(value, tuple):
+        return list(dict.fromkeys(_near_tuples(value, target)))
+    choices = next((get_args(one) for one in (hint, *get_args(hint)) if get_origin(one) is Literal), ())
+    return [one for one in choices if one != value]
+
+
+def _near_tuples(value: tuple[int, ...], target: CpuTarget) -> Iterator[tuple[int, ...]]:
+    """Each number of a tuple a little larger or smaller; of a register tile (rows, columns) also one more and
+    the other less, as many accumulators having room in the registers."""
+    lanes = max(1, target.lanes("float32"))
+    steps: list[Callable[[int], int]] = [
+        lambda n: n + 1,
+        lambda n: n - 1,
+        lambda n: n * 2,
+        lambda n: n // 2,
+        lambda n: n + lanes,
+        lambda n: n - lanes,
+        lambda n: n + 2,
+        lambda n: n - 2,
+    ]
+    if len(value) == 2:
+        rows, columns = value
+        for more, wide in ((rows * 2, columns // 2), (rows // 2, columns * 2), (rows - 2, columns + lanes)):
+            if more > 0 and wide > 0:
+                yield more, wide
+        for more in range(1, 15):
+            for wide in (lanes, 2 * lanes, 3 * lanes, 4 * lanes):
+                accumulators = more * wide // lanes
+                if abs(accumulators - rows * columns // lanes) <= 2 and (more, wide) != value:
+                    yield more, wide
+    for step in steps:
+        for position, number in enumerate(value):
+            changed = step(number)
+            if changed > 0 and changed != number:
+                yield (*value[:position], changed, *value[position + 1 :])
+
+
+def _made(
+    groups: Sequence[FusedGroup], given: Given, target: CpuTarget, constants: Sequence[frozenset[int]]
+) -> Implementation | None:
+    """What the rules make with what is given; None where it does not fit."""
+    refused: list[str] = []
+    try:
+        if len(groups) == 2:
+            first, second = groups
+            made = implement_pair(first, second, target, constants, refused.append, given)
+        else:
+            made = implement(groups[0], target, constants[0], refused.append, fast_only=True, given=given)
+    except RuleError:
+        return None
+    return None if refused else made

@@ -1,0 +1,71 @@
+"""Schedules from files of a tuner, in place of what the rules would propose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import Implementation
+from edgepack.compiler.kernels.group_key import group_key
+from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
+from edgepack.compiler.kernels.rule import PairRule, Rule
+from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.tuned import TunedChoice
+
+__all__ = ["TunedSchedules", "given_for", "rule_of"]
+
+
+def rule_of(made: Implementation) -> Rule | PairRule | None:
+    """The rule that made an implementation with a schedule, which may have a longer name (``pool2d.max``);
+    None of one without."""
+    every: list[Rule | PairRule] = [*RULES, *PAIR_RULES]
+    named = [r for r in every if type(made.schedule) is r.schedule and made.rule.startswith(r.name)]
+    return max(named, key=lambda rule: len(rule.name), default=None)
+
+
+def given_for(rule: Rule | PairRule, schedule: Schedule) -> Given:
+    """What makes a rule serve a group by a schedule: rules that would be asked before it are not."""
+    if isinstance(rule, PairRule):
+        return {rule.name: schedule}
+    others = [one.name for one in RULES if one.order < rule.order and one.kind == "anchor"]
+    return {**dict.fromkeys((*others, *(one.name for one in PAIR_RULES))), rule.name: schedule}
+
+
+class TunedSchedules:
+    """What is given for each fused group of one target.
+
+    Args:
+        choices: of any kinds of CPU; those of others are left out.
+        warn: is told once, in one sentence, of choices that this version does not know.
+    """
+
+    def __init__(
+        self, choices: Sequence[TunedChoice], target: CpuTarget, warn: Callable[[str], None]
+    ) -> None:
+        self.gains: dict[str, float] = {}
+        self._given: dict[str, Given] = {}
+        rules: dict[str, Rule | PairRule] = {rule.name: rule for rule in RULES}
+        rules |= {rule.name: rule for rule in PAIR_RULES}
+        stale: list[str] = []
+        for choice in choices:
+            if choice.cpu != target.cpu_kind:
+                continue
+            rule = rules.get(choice.rule)
+            try:
+                if rule is None or rule.schedule is None:
+                    raise ScheduleError(f"there is no rule {choice.rule} with schedules")
+                schedule = rule.schedule.from_json(choice.schedule)
+            except (ScheduleError, TypeError) as error:
+                stale.append(str(error))
+                continue
+            self._given[choice.group] = given_for(rule, schedule)
+            self.gains[choice.group] = choice.gain
+        if stale:
+            warn(
+                f"{len(stale)} tuned schedules are of another version of edgepack and are ignored "
+                f"({stale[0]}); `edgepack tune` measures anew"
+            )
+
+    def __call__(self, fused: FusedGroup) -> Given:
+        return self._given.get(group_key(fused), {}) if self._given else {}

@@ -1,0 +1,274 @@
+"""The search of ``edgepack tune``, on invented devices: noisy ones, and some that crash or start again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.commands import tune as module
+from edgepack.commands.tune import Tuned, _Search
+from edgepack.commands.tune_programs import Program
+from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group, Rounds
+from edgepack.config.tuned import TunedFile, read_tuned
+from edgepack.errors import CheckFailedError, EdgepackError, ToolchainError
+from edgepack.plan.tuned import TunedChoice
+from edgepack.runners.bench import Measurement
+from edgepack.runners.instructions import Instructions
+from edgepack.system.progress import Stages
+
+#: Groups of the invented model, with microseconds of each by the rules; the last is not worth trying.
+GROUPS = {"conv": 400.0, "dense": 300.0, "pool": 300.0, "add": 1.0}
+#: By group and number of a candidate: how many times as fast it is; others are slower.
+SPEED = {("conv", 2): 1.5, ("conv", 4): 1.2, ("dense", 0): 0.7, ("dense", 3): 1.1, ("pool", 1): 1.01}
+CPU = "a kind of CPU"
+
+
+def candidate(number: int) -> Candidate:
+    return Candidate("rule", {"tile": number})
+
+
+@dataclass
+class Target:
+    cpu_kind: str = CPU
+
+
+class Steps:
+    """A step for each group, as a manifest has them."""
+
+    steps = tuple(type("Step", (), {"nodes": (name,)}) for name in GROUPS)
+
+    def code(self, variant: str) -> Steps:
+        return self
+
+
+class Programs:
+    """Stands for a device.
+
+    Args:
+        noise: by which part times differ at random.
+        bad: choices by which a program is wrong, and ``crash`` those by which it does not run.
+        fails: is asked before each measurement, and raises where the device is gone.
+        whole: by how much a whole run is slower with any choices than its steps say.
+    """
+
+    def __init__(
+        self,
+        *,
+        noise: float = 0.0,
+        bad: Iterable[tuple[str, int]] = (),
+        crash: Iterable[tuple[str, int]] = (),
+        fails: Callable[[int], None] = lambda number: None,
+        counted: bool = False,
+        whole: float = 1.0,
+    ) -> None:
+        self.noise, self.bad, self.crash, self.fails = noise, set(bad), set(crash), fails
+        self.counted, self.whole = counted, whole
+        self.random = random.Random(1)
+        self.target = Target()
+        self.runs = 0
+
+    def packed(self, choices: Sequence[TunedChoice]) -> Program:
+        return Program(Path("x"), Steps(), tuple(choices))  # type: ignore[arg-type]
+
+    def groups(self, program: Program) -> list[Group]:
+        return [Group(name, name, frozenset({(name,)}), [candidate(n) for n in range(5)]) for name in GROUPS]
+
+    def is_right(self, program: Program) -> bool:
+        chosen = {(one.group, int(one.schedule["tile"])) for one in program.choices}
+        if chosen & self.crash:
+            raise CheckFailedError("it crashed")
+        return not chosen & self.bad
+
+    def measured(self, program: Program, *, runs: int | None = None) -> Measurement:
+        self.runs += 1
+        self.fails(self.runs)
+        chosen = {one.group: int(one.schedule["tile"]) for one in program.choices}
+        steps = []
+        for name, micros in GROUPS.items():
+            speed = SPEED.get((name, chosen[name]), 0.9) if name in chosen else 1.0
+            steps.append(micros / speed * (1 + self.random.uniform(0, self.noise)))
+        total = sum(steps) / 1000 * (self.whole if chosen else 1.0)
+        times, counts = (total,) * 5, None
+        if self.counted:
+            times, counts = (
+                (),
+                Instructions(round(1e6 * total), True, 1, tuple(round(1e3 * s) for s in steps)),
+            )
+        return Measurement("native", "here", True, 1, 0, times, 0, 0, 0, 0, tuple(steps), "", counts)
+
+    def settle(self, program: Program) -> Measurement:
+        return self.measured(program)
+
+
+def search(programs: Programs, path: Path, *, trials: int = 12, known: TunedFile | None = None) -> Tuned:
+    start = known or (read_tuned(path) if path.exists() else TunedFile())
+    return _Search(programs, path, start, Stages(None), None, trials).found()  # type: ignore[arg-type]
+
+
+def chosen(path: Path) -> dict[str, int]:
+    return {one.group: one.schedule["tile"] for one in read_tuned(path).choices}
+
+
+def gone_from(first: int, error: type[BaseException] = ToolchainError) -> Callable[[int], None]:
+    """A device that does not answer from a measurement on."""
+
+    def fails(number: int) -> None:
+        if number >= first:
+            raise error("no route to host")
+
+    return fails
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were waited, which take none."""
+    found: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", found.append)
+    return found
+
+
+def test_the_fastest_of_each_group_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    found = search(Programs(), path)
+    assert chosen(path) == {"conv": 2, "dense": 3}
+    gains = dict(found.choices)
+    assert gains["conv"] == pytest.approx(1.5) and gains["dense"] == pytest.approx(1.1)
+    assert found.kept and found.before == pytest.approx(1.001) and found.failed == 0
+    assert found.after == pytest.approx((400 / 1.5 + 300 / 1.1 + 300 + 1) / 1000)
+    tried = read_tuned(path).tried[CPU]
+    assert {len(tried[name]) for name in ("conv", "dense", "pool")} == {5} and "add" not in tried
+
+
+def test_a_noisy_device_keeps_what_is_really_faster(tmp_path: Path) -> None:
+    """1 % is within its noise, half as much again is not."""
+    path = tmp_path / "t.json"
+    search(Programs(noise=0.05), path)
+    assert chosen(path)["conv"] == 2 and "pool" not in chosen(path)
+
+
+def test_what_is_tried_is_not_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    first = search(Programs(), path, trials=3)
+    assert first.trials == 3 and chosen(path) == {"conv": 2}
+    second = search(Programs(), path)
+    assert second.trials == 2 and chosen(path) == {"conv": 2, "dense": 3}
+    assert dict(second.choices)["conv"] == pytest.approx(1.5)
+    assert search(Programs(), path).trials == 0 and chosen(path) == {"conv": 2, "dense": 3}
+
+
+@pytest.mark.parametrize("how", ["bad", "crash"])
+def test_a_candidate_that_fails_costs_itself_only(how: str, tmp_path: Path) -> None:
+    path, blamed = tmp_path / "t.json", [("conv", 4), ("pool", 0)]
+    programs = Programs(bad=blamed) if how == "bad" else Programs(crash=blamed)
+    found = search(programs, path, trials=40)
+    assert chosen(path) == {"conv": 2, "dense": 3} and found.failed == 2
+    tried = read_tuned(path).tried[CPU]
+    assert tried["conv"][candidate(4).digest] == tried["pool"][candidate(0).digest] == FAILED
+    assert tried["dense"][candidate(0).digest] > FAILED
+
+
+def test_a_board_that_starts_again_is_waited_for(tmp_path: Path, waited: list[float]) -> None:
+    def fails(number: int) -> None:
+        if number in (4, 5, 6):
+            raise ToolchainError("no route to host")
+
+    path = tmp_path / "t.json"
+    found = search(Programs(fails=fails), path, trials=40)
+    assert waited == [module.PAUSE] * 2 and found.failed == 0
+    assert chosen(path) == {"conv": 2, "dense": 3}
+
+
+def test_a_device_that_is_gone_is_an_error_and_what_was_found_is_kept(
+    tmp_path: Path, waited: list[float]
+) -> None:
+    path = tmp_path / "t.json"
+    with pytest.raises(EdgepackError, match="no route to host"):
+        search(Programs(fails=gone_from(15)), path)
+    assert chosen(path) == {"conv": 2} and len(waited) == module.ASKED_AGAIN
+
+
+def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    with pytest.raises(KeyboardInterrupt):
+        search(Programs(fails=gone_from(15, KeyboardInterrupt)), path)
+    assert chosen(path) == {"conv": 2}
+
+
+def test_nothing_is_kept_where_the_whole_network_is_not_faster(tmp_path: Path) -> None:
+    """What another model's search found stays."""
+    path = tmp_path / "t.json"
+    known = TunedFile((TunedChoice(CPU, "other", "rule", {"tile": 1}, 1.3),))
+    found = search(Programs(whole=2.0), path, known=known)
+    assert not found.kept and found.choices == () and found.after == found.before
+    assert chosen(path) == {"other": 1}
+    assert read_tuned(path).tried[CPU]["conv"]
+
+
+def test_a_disturbed_round_is_measured_again(tmp_path: Path) -> None:
+    """Where the incumbent's own times differ by much from its first to its last run."""
+
+    class Disturbed(Programs):
+        def measured(self, program: Program, *, runs: int | None = None) -> Measurement:
+            found = super().measured(program, runs=runs)
+            return replace(found, runs_ms=(9.0,)) if self.runs == 5 else found
+
+    assert search(Disturbed(), tmp_path / "t.json").disturbed == 1
+
+
+def test_counts_need_no_turns(tmp_path: Path) -> None:
+    """However little it is, what is counted is exact."""
+    path, programs = tmp_path / "t.json", Programs(counted=True)
+    found = search(programs, path, trials=5)
+    assert found.unit == "instructions" and found.noise == 0.0
+    assert programs.runs == 1 + 2 * 5 + 2
+    assert chosen(path) == {"conv": 2, "dense": 3, "pool": 1}
+    assert all(one.counted for one in read_tuned(path).choices)
+
+
+def test_minutes_are_a_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class Slow(Programs):
+        def packed(self, choices: Sequence[TunedChoice]) -> Program:
+            clock[0] += 30
+            return super().packed(choices)
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    programs: Any = Slow()
+    found = _Search(programs, tmp_path / "t.json", TunedFile(), Stages(None), 3.0, None).found()
+    assert clock[0] <= 180 and 1 <= found.trials <= 5
+
+
+def test_a_program_that_is_wrong_to_begin_with_is_said(tmp_path: Path) -> None:
+    class Wrong(Programs):
+        def is_right(self, program: Program) -> bool:
+            return False
+
+    with pytest.raises(CheckFailedError, match="to begin with"):
+        search(Wrong(), tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_a_comparison_is_of_the_steps_that_both_have() -> None:
+    found = Comparison({("a",): 10.0, ("b",): 30.0}, {("a",): 5.0, ("c",): 1.0}, {("a",): 0.1, ("b",): 0.2})
+    assert found.speedup([("a",), ("b",)]) == 2.0 and found.speedup([("b",)]) == 1.0
+    assert found.noise_of([("a",), ("b",)]) == pytest.approx(0.175)
+    assert found.share([("a",)]) == 0.25
+
+
+def test_a_digest_is_of_rule_and_schedule() -> None:
+    digests = {Candidate(rule, {"tile": [1, n]}).digest for rule in ("a", "b") for n in (1, 2)}
+    assert len(digests) == 4 and Candidate("a", {"tile": [1, 1]}).digest in digests
+
+
+def test_rounds_resume_with_the_choices_of_their_kind_of_cpu() -> None:
+    choices = [TunedChoice(cpu, "conv", "rule", {"tile": n}, 1.0 + n) for n, cpu in enumerate(("x", "y"))]
+    file = TunedFile(tuple(choices), {"y": {"conv": {"d": 1.5}}})
+    rounds = Rounds.resumed(file, "y", "1", counted=False)
+    assert rounds.gain("conv") == 2.0 and rounds.tried == {"conv": {"d": 1.5}}
+    assert [one.group for one in rounds.choices({"dense": candidate(1)})] == ["conv", "dense"]

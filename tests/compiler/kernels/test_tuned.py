@@ -1,0 +1,119 @@
+"""Schedules that a tuner may try, and those that it found: all compute the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.compiler.kernels.group_key import group_key
+from edgepack.compiler.kernels.tuned import TunedSchedules
+from edgepack.compiler.planner.tuning import write_choices
+from edgepack.plan.tuned import TunedChoice
+from workbench.compiled import groups_of, plan_of
+from workbench.executor import Executor, host_target
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
+
+TARGET = replace(host_target(), threads=1)
+
+#: Candidates of each group that are tried together, one in each plan.
+TRIED = 4
+
+
+def network() -> onnx.ModelProto:
+    """A layer of each rule that has schedules."""
+    g = Graph("network")
+    x = g.op("Relu", g.conv(g.input("x", [1, 16, 14, 18]), 16, 32, 3, bias=True))
+    x = g.op("Relu", g.conv(x, 32, 32, 5, groups=32, stride=2, bias=True))
+    x = g.conv(x, 32, 48, 1, bias=True)
+    x = g.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = g.op("Relu", g.conv(x, 48, 48, 3, groups=3, bias=True))
+    g.output(g.gemm(g.op("Flatten", g.op("GlobalAveragePool", x)), 48, 40))
+    return g.model()
+
+
+def choices_of(model: onnx.ModelProto, folder: Path) -> list[dict[str, Any]]:
+    file = folder / "choices.json"
+    plan_of(model, "m", TARGET, selected=lambda program, selector: write_choices(program, selector, file))
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found
+
+
+def test_candidates_compute_what_the_model_does(tmp_path: Path) -> None:
+    model = network()
+    groups = choices_of(model, tmp_path)
+    rules = {one["rule"] for one in groups}
+    assert rules >= {"conv2d.igemm", "conv2d.depthwise", "pool2d", "matmul.packed"}
+    plans = {"base": plan_of(model, "base", TARGET)}
+    for number in range(TRIED):
+        taken = [
+            TunedChoice(TARGET.cpu_kind, one["group"], other["rule"], other["schedule"], 1.5)
+            for one in groups
+            for other in one["candidates"][number : number + 1]
+        ]
+        assert len(taken) >= len(groups) - 1
+        schedules = TunedSchedules(taken, TARGET, pytest.fail)
+        plans[f"t{number}"] = plan_of(model, f"t{number}", TARGET, schedules=schedules)
+        # Each of them is by what was asked for.
+        said = {(k.rule, json.dumps(k.parameters, sort_keys=True)) for k in plans[f"t{number}"].plan.kernels}
+        before = {(k.rule, json.dumps(k.parameters, sort_keys=True)) for k in plans["base"].plan.kernels}
+        assert said != before
+    executor = Executor(plans, tmp_path / "kernels", optimised=False)
+    inputs = random_inputs(model, 5)
+    (expected,) = run_onnxruntime(model, inputs)
+    for name in plans:
+        (found,) = executor.run(name, list(inputs.values()), seed=2)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_candidates_of_a_group_differ(tmp_path: Path) -> None:
+    for one in choices_of(network(), tmp_path):
+        texts = [
+            json.dumps([other["rule"], other["schedule"]], sort_keys=True) for other in one["candidates"]
+        ]
+        own = json.dumps([one["rule"], one["schedule"]], sort_keys=True)
+        assert len(set(texts)) == len(texts) > 0 and own not in texts
+        assert "prefetch_bytes" not in own
+
+
+def pointwise(channels: int, dtype: str = "float32", *, stride: int = 1, name: str = "x") -> onnx.ModelProto:
+    g = Graph("pointwise", seed=channels)
+    x = g.conv(g.op("Relu", g.input(name, [1, 16, 12, 12])), 16, channels, 1, stride=stride, bias=True)
+    g.output(g.op("Relu", x, name="y"))
+    return g.model()
+
+
+def test_a_key_is_the_same_wherever_the_group_is() -> None:
+    def key(model: onnx.ModelProto) -> str:
+        (found,) = [group_key(g) for g, _ in groups_of(model, TARGET) if g.anchor is not None]
+        return found
+
+    first = key(pointwise(24))
+    assert first == key(pointwise(24, name="another"))
+    assert first.startswith("conv2d+add+") and "float32[1,12,12,16]" in first
+    assert "T." not in first and len({first, key(pointwise(32)), key(pointwise(24, stride=2))}) == 3
+
+
+def test_choices_of_another_version_are_ignored_with_one_warning() -> None:
+    kind = TARGET.cpu_kind
+    told: list[str] = []
+    found = TunedSchedules(
+        [
+            TunedChoice(kind, "a", "conv2d.igemm", {"register_tile": [4, 16]}, 1.2),
+            TunedChoice(kind, "b", "conv2d.igemm", {"tile": [4, 16]}, 1.2),
+            TunedChoice(kind, "c", "conv2d.igemm", {"register_tile": "wide"}, 1.2),
+            TunedChoice(kind, "d", "a rule that was", {}, 1.2),
+            TunedChoice("another kind", "e", "nothing", {}, 1.2),
+        ],
+        TARGET,
+        told.append,
+    )
+    assert found.gains == {"a": 1.2}
+    (text,) = told
+    assert text.startswith("3 tuned schedules are of another version") and "no field tile" in text
