@@ -34,6 +34,7 @@ def group_key(fused: FusedGroup) -> str:
         "float16_params": sorted(fused.float16_params),
         "callers_params": sorted(fused.callers_params),
         "rounded_to": fused.rounded_to,
+        "narrow_params": sorted(fused.narrow_params),
     }
     text = repr(sorted(whole.items()))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
