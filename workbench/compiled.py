@@ -20,7 +20,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.lower import Lowered, lower
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.kernels.schedule import Given, Schedules
-from edgepack.compiler.planner.build import Built, build_plan
+from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.compiler.planner.measured import Measured
 from edgepack.compiler.planner.program import Program, read_program
@@ -129,7 +129,7 @@ def plan_of(
         maxima: those of ``--max``.
         given: schedules of all fused groups by rule, in place of those that the rules would propose.
         schedules: those of each fused group, instead of ``given``.
-        selected: as for :func:`build_plan`.
+        selected: is told of the program, when its kernels are selected.
     """
     imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
     names, measured = (
@@ -138,8 +138,12 @@ def plan_of(
     )
     if isinstance(target, GpuTarget):
         return build_gpu_plan(lowered, imported.signature, target, **names, measured=measured)
-    cpu = target or host_target()
-    return build_plan(lowered, imported.signature, cpu, **names, measured=measured, selected=selected)
+    signature, prefix = imported.signature, names["symbol_prefix"]
+    program = select_kernels(
+        lowered, signature, target or host_target(), symbol_prefix=prefix, measured=measured
+    )
+    selected(*program)
+    return lay_out(*program, signature, name)
 
 
 def groups_of(model: onnx.ModelProto, target: CpuTarget) -> list[tuple[FusedGroup, frozenset[int]]]:

@@ -15,6 +15,7 @@ from edgepack.commands.model_file import check_model_file
 from edgepack.commands.tune_programs import Program, Programs, compared
 from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds
 from edgepack.config.device import Device, load_device
+from edgepack.config.option_checks import check_options
 from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
@@ -81,6 +82,13 @@ class Tuned:
         return {**asdict(self), "path": str(self.path), "speedup": self.speedup}
 
 
+class TuneKeywords(CheckKeywords, total=False):
+    """The options of :func:`tune` as keyword arguments."""
+
+    runner: str | None
+    run_timeout: float | None
+
+
 @guarded
 def tune(
     model: PathLike,
@@ -89,10 +97,8 @@ def tune(
     *,
     minutes: float | None = None,
     trials: int | None = None,
-    runner: str | None = None,
-    run_timeout: float | None = None,
     progress: Progress | None = None,
-    **options: Unpack[CheckKeywords],
+    **options: Unpack[TuneKeywords],
 ) -> Tuned:
     """Search for faster schedules of a model's kernels, by measuring them on the device.
 
@@ -105,11 +111,10 @@ def tune(
         output: the file of tuned schedules; what it has is the start, and what was tried is not tried again.
         minutes: that it may take; default 10, where no number of trials is given.
         trials: programs that it may measure.
-        runner: where they run, as for ``Bundle.bench``: ``ssh:user@board``, ``adb``; default this machine or
-            what the device says. Microcontrollers' instructions are counted under qemu.
-        run_timeout: seconds for each run of a program; default what the device says.
         progress: as for :func:`edgepack.pack`; a round is a stage.
-        options: as for :func:`edgepack.check`.
+        options: as for :func:`edgepack.check`; and ``runner``: where programs run, as for ``Bundle.bench``
+            (``ssh:user@board``, ``adb``), default this machine or what the device says (microcontrollers'
+            instructions are counted under qemu); ``run_timeout``: seconds for each run of a program.
 
     Raises:
         ConfigError: no such model, device or option, or an emulator, whose times say nothing.
@@ -117,6 +122,7 @@ def tune(
         ModelError, ToolchainError, InternalError: as for :func:`edgepack.pack`, and from the runner.
         KeyboardInterrupt: what was found so far is in the file.
     """
+    check_options({"model": model, "device": device, **options}, "tune")
     check_model_file(source := Path(model))
     if (minutes is not None and minutes <= 0) or (trials is not None and trials < 1):
         raise ConfigError("A search needs some time, or trials.", hint="Give --minutes 10, or --trials 20.")
@@ -129,9 +135,10 @@ def tune(
     limit = DEFAULT_MINUTES if minutes is None and trials is None else minutes
     path = Path(output)
     known = read_tuned(path) if path.exists() else TunedFile()
-    where = RunOptions(runner=runner, timeout=run_timeout, device=profile)
+    where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
+    of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
     with temporary_folder() as folder:
-        programs = Programs(source, profile, PackOptions(**options), where, Path(folder))
+        programs = Programs(source, profile, PackOptions(**of_pack), where, Path(folder))
         return _Search(programs, path, known, Stages(undisturbed(progress)), limit, trials).found()
 
 

@@ -11,10 +11,9 @@ from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.tuned import TunedSchedules, rule_of
-from edgepack.compiler.planner.build import Built, build_plan
+from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.measured import Measured
 from edgepack.compiler.planner.program import Program
-from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import Target
@@ -28,54 +27,35 @@ def plan_for(
     lowered: Lowered,
     imported: ImportedModel,
     reporter: Reporter,
+    named: Mapping[str, str],
     *,
-    name: str,
-    prefix: str,
     tuned: Sequence[Mapping[str, Any]] = (),
     choices: Path | None = None,
 ) -> Built:
     """The plan of an imported model.
 
     Args:
-        name: the model's name, a C identifier, and ``prefix`` what starts every kernel's symbol.
+        named: ``name``, the model's, a C identifier, and ``symbol_prefix``, what starts each kernel's symbol.
         tuned: :class:`TunedChoice` as JSON.
         choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes; None for nowhere.
     """
     host = target.host if isinstance(target, GpuTarget) else target
     schedules = TunedSchedules([TunedChoice.from_json(one) for one in tuned], host, reporter.warning)
-    measured = Measured(imported.calibration, schedules)
+    signature, measured = imported.signature, Measured(imported.calibration, schedules)
     if isinstance(target, GpuTarget):
         from edgepack.compiler.planner.build_gpu import build_gpu_plan
 
-        return build_gpu_plan(
-            lowered,
-            imported.signature,
-            target,
-            name=name,
-            symbol_prefix=prefix,
-            reporter=reporter,
-            measured=measured,
-        )
-    used: dict[str, float] = {}
-
-    def selected(program: Program, selector: KernelSelector) -> None:
-        used.update(_tuned_kernels(program, schedules))
-        if choices is not None:
-            from edgepack.compiler.planner.tuning import write_choices
-
-            write_choices(program, selector, choices)
-
-    built = build_plan(
-        lowered,
-        imported.signature,
-        target,
-        name=name,
-        symbol_prefix=prefix,
-        reporter=reporter,
-        measured=measured,
-        selected=selected,
+        return build_gpu_plan(lowered, signature, target, **named, reporter=reporter, measured=measured)
+    prefix = named["symbol_prefix"]
+    program, selector = select_kernels(
+        lowered, signature, target, symbol_prefix=prefix, reporter=reporter, measured=measured
     )
-    return _marked(built, used) if used else built
+    gains = _tuned_kernels(program, schedules)
+    if choices is not None:
+        from edgepack.compiler.planner.tuning import write_choices
+
+        write_choices(program, selector, choices)
+    return _marked(lay_out(program, selector, signature, named["name"]), gains)
 
 
 def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, float]:

@@ -172,8 +172,8 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     target = _with_weights(target, imported.float16_weights)
     events.stage("kernels")
     choices = folder / "choices.json" if job["choices"] else None
-    named = {"name": job["name"], "prefix": job["symbol_prefix"]}
-    built = plan_for(target, lowered, imported, events, **named, tuned=job["tuned"], choices=choices)
+    named = {"name": job["name"], "symbol_prefix": job["symbol_prefix"]}
+    built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"], choices=choices)
     events.stage("llvm")
     from edgepack.compiler.backends.llvm import compile_object, llvm_version
     from edgepack.compiler.params_data import write_params_data
@@ -222,7 +222,8 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     target = _with_weights(target_from_json(job["target"]), imported.float16_weights)
     lowered = lower(imported.module, preferred_forms(target), imported.layout)
     events.stage("kernels")
-    built = plan_for(target, lowered, imported, events, name="model", prefix="", tuned=job.get("tuned", ()))
+    named = {"name": "model", "symbol_prefix": ""}
+    built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"])
     plan = replace(built.plan, warnings=(*notes, *built.plan.warnings))
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
 

@@ -50,6 +50,7 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
     """
     names = {
         "check": ["model", "device", *CheckKeywords.__annotations__],
+        "tune": ["model", "device", *CheckKeywords.__annotations__, "runner", "run_timeout"],
         "export": [*_EXPORT_TYPES],
         "quantize": ["model", "output", *QuantizeKeywords.__annotations__],
         "verify_layers": ["model", *RunKeywords.__annotations__],
@@ -285,6 +286,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds, 0 for no limit", _is_limit),
+    "runner": ("a text", _is_text),
+    "run_timeout": ("a number of seconds above 0", _is_seconds),
 }
 _QUANTIZE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **{name: _TYPES[name] for name in QuantizeKeywords.__annotations__ if name in _TYPES},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from edgepack.compiler.graph.lower import Lowered
@@ -26,7 +26,7 @@ from edgepack.plan.opt_level import ALL, TILED, describe_level
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Signature
 
-__all__ = ["Built", "build_plan"]
+__all__ = ["Built", "build_plan", "lay_out", "select_kernels"]
 
 #: Measured with SSE2: notes/2026-11-22-float16.md.
 WITHOUT_INSTRUCTION = (
@@ -47,7 +47,6 @@ def build_plan(
     symbol_prefix: str,
     reporter: Reporter | None = None,
     measured: Measured = NOTHING_MEASURED,
-    selected: Callable[[Program, KernelSelector], None] = lambda program, selector: None,
 ) -> Built:
     """Selects kernels for every call and lays everything out.
 
@@ -57,11 +56,26 @@ def build_plan(
         symbol_prefix: C identifier that starts every kernel's symbol.
         reporter: is told of each kernel and warning.
         measured: of the model and its kernels, which decides with the rules.
-        selected: is told of the program, when its kernels are selected.
 
     Raises:
         ModelError: for what a static plan cannot hold.
     """
+    selected = select_kernels(
+        lowered, signature, target, symbol_prefix=symbol_prefix, reporter=reporter, measured=measured
+    )
+    return lay_out(*selected, signature, name)
+
+
+def select_kernels(
+    lowered: Lowered,
+    signature: Signature,
+    target: CpuTarget,
+    *,
+    symbol_prefix: str,
+    reporter: Reporter | None = None,
+    measured: Measured = NOTHING_MEASURED,
+) -> tuple[Program, KernelSelector]:
+    """The program, whose calls have kernels, and what selected them; arguments as for :func:`build_plan`."""
     program = read_program(lowered)
     if target.float16_weights:
         mark_float16_weights(program)
@@ -82,7 +96,12 @@ def build_plan(
     if target.opt_level >= ALL:
         for call in plan_weight_prefetch(program.calls, target):
             selector.add_prefetch(call)
-    selected(program, selector)
+    return program, selector
+
+
+def lay_out(program: Program, selector: KernelSelector, signature: Signature, name: str) -> Built:
+    """The plan of a program whose kernels are selected, ``name`` being the model's."""
+    target = selector.target
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: notes/2026-11-21-threads.md.
     threads = 1 if target.optimize == "latency" else target.threads
