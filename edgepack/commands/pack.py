@@ -166,7 +166,7 @@ def _tuned(devices: Sequence[Device], options: PackOptions) -> TakenChoices:
     device."""
     found = tuned_for(devices, options)
     if found.warning:
-        warnings.warn(spelled(found.warning), EdgepackWarning, stacklevel=5)
+        warnings.warn(spelled(found.warning), EdgepackWarning, stacklevel=6)
     return found
 
 
