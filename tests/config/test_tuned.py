@@ -108,7 +108,7 @@ ENTRY = choice().to_json()
         ),
         ("[]", "is no file of tuned schedules: it has no edgepack_tuned", ""),
         ('{"choices": []}', "it has no edgepack_tuned", ""),
-        ('{"edgepack_tuned": 2}', "is of form 2; edgepack .* reads form 1", "Install a later edgepack"),
+        ('{"edgepack_tuned": 2}', "is of form 2; this edgepack reads form 1", "Install a later edgepack"),
         (
             '{"edgepack_tuned": 2, "choices": [{"version": "9.9"}, {"version": "9.10"}, {"version": 3}]}',
             "is of form 2",
