@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgepack.bundle.recipe import Compiled
@@ -19,7 +19,7 @@ from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target
 from edgepack.plan.types import Plan
 
-__all__ = ["compile_for_targets", "plan_of", "targets_of", "tuned_for", "variants_of"]
+__all__ = ["Compilation", "compile_for_targets", "plan_of", "targets_of", "tuned_for", "variants_of"]
 
 
 def variants_of(device: Device) -> list[Device]:
@@ -35,27 +35,36 @@ def variants_of(device: Device) -> list[Device]:
     return found
 
 
+@dataclass(frozen=True)
+class Compilation:
+    """What a model is compiled for, and how.
+
+    Attributes:
+        name: the model's, a C identifier.
+        devices: the last of them is the bundle's own.
+        options: what the user chose.
+        tuned: schedules that were measured, of which each target gets its own.
+    """
+
+    name: str
+    devices: Sequence[Device]
+    options: PackOptions
+    tuned: TakenChoices = NO_CHOICES
+
+
 def compile_for_targets(
-    compiler: Compiler,
-    imported: Imported,
-    name: str,
-    devices: Sequence[Device],
-    folder: Path,
-    options: PackOptions,
-    texts: Path | None = None,
-    tuned: TakenChoices = NO_CHOICES,
+    compiler: Compiler, imported: Imported, wanted: Compilation, folder: Path, texts: Path | None = None
 ) -> tuple[Compiled, ...]:
-    """An imported model for each of ``devices``, the last of which is the bundle's own.
+    """An imported model for each of the wanted devices.
 
     Args:
-        name: the model's, a C identifier.
         folder: for the worker's jobs.
         texts: where texts of the stages go, those of each target in a folder of its own if there are several;
             None for none.
-        tuned: schedules that were measured, of which each target gets its own.
     """
+    name, devices = wanted.name, wanted.devices
     compiled = []
-    targets = targets_of(devices, options)
+    targets = targets_of(devices, wanted.options)
     names = [target.api if isinstance(target, GpuTarget) else device.name for device, target in targets]
     for number, (device, target) in enumerate(targets):
         own = device is devices[-1] and target.kind == "cpu"
@@ -64,7 +73,7 @@ def compile_for_targets(
         stages = None if texts is None else texts / variant_folder(names, number)
         job = CompileJob(
             *(imported.model, imported.folder, imported.frontend, name, target, prefix, stages),
-            tuned=tuned.of(target),
+            tuned=wanted.tuned.of(target),
         )
         compiler.compile_model(job, imported, place)
         if stages is not None:

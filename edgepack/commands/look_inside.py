@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.layout import default_name
-from edgepack.commands.compiled_targets import compile_for_targets, tuned_for, variants_of
+from edgepack.commands.compiled_targets import Compilation, compile_for_targets, tuned_for, variants_of
 from edgepack.commands.kept_stages import INDEX, plan_file
 from edgepack.commands.model_file import check_model_file
 from edgepack.config.device import Device, computes_float16, load_device
@@ -68,9 +68,9 @@ def look_inside(
     able = profile.gpu.api != "none" or computes_float16(profile)
     check_precision(options.precision, gpu=profile.gpu, able=able, device=profile.name)
     job, devices = import_job(model, options), [*variants_of(profile), profile]
-    tuned = tuned_for(devices, options)
-    if tuned.warning:
-        warnings.warn(tuned.warning, EdgepackWarning, stacklevel=2)
+    wanted = Compilation(default_name(model), devices, options, tuned_for(devices, options))
+    if wanted.tuned.warning:
+        warnings.warn(wanted.tuned.warning, EdgepackWarning, stacklevel=2)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
     asked = device.name if isinstance(device, Device) else str(device)
@@ -82,8 +82,7 @@ def look_inside(
     ):
         work, texts = Compiler(worker, Cache() if options.cache else None), Path(folder) / "stages"
         imported = work.import_model(job, Path(folder) / "import")
-        name = default_name(model)
-        compile_for_targets(work, imported, name, devices, Path(folder), options, texts, tuned)
+        compile_for_targets(work, imported, wanted, Path(folder), texts)
         places = sorted(place.parent for place in texts.rglob(STAGES_FILE))
         return [_read(place, "" if place == texts else place.name) for place in places]
 

@@ -14,7 +14,13 @@ from edgepack.bundle.layout import chosen_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import check_destination, workplace
-from edgepack.commands.compiled_targets import compile_for_targets, plan_of, tuned_for, variants_of
+from edgepack.commands.compiled_targets import (
+    Compilation,
+    compile_for_targets,
+    plan_of,
+    tuned_for,
+    variants_of,
+)
 from edgepack.commands.kept_stages import check_stages_folder, kept_stages
 from edgepack.commands.model_file import check_model_file
 from edgepack.commands.quantised_source import (
@@ -85,8 +91,7 @@ def _pack(
     _check_choices(options, profile)
     package = _package(options, profile)
     key = _params_key(options)
-    devices = [*variants_of(profile), profile]
-    tuned = _tuned(devices, options)
+    wanted = _compilation(name, [*variants_of(profile), profile], options)
     job, rounding = import_job(model, options), job_before_pack(model, options)
     cache = Cache() if options.cache else None
     stages("find the toolchain")
@@ -104,9 +109,7 @@ def _pack(
             rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
             source = packed_job(job, rounded) if rounded else job
             imported = work.import_model(source, place.job / "import")
-            compiled = compile_for_targets(
-                work, imported, name, devices, place.job, options, kept.folder, tuned
-            )
+            compiled = compile_for_targets(work, imported, wanted, place.job, kept.folder)
         _check_speed(model, compiled, strict=options.strict_speed)
         recipe = Recipe(
             name=name,
@@ -117,7 +120,7 @@ def _pack(
             toolchain=compiler,
             toolchain_version=version,
             params_mode=params_mode,
-            options=_options_record(options, profile, tuned),
+            options=_options_record(options, profile, wanted.tuned),
             build=place.build,
             bundle=place.bundle,
             package=package,
@@ -161,13 +164,12 @@ def _name(model: Path, options: PackOptions) -> str:
     return name
 
 
-def _tuned(devices: Sequence[Device], options: PackOptions) -> TakenChoices:
-    """The tuned schedules that are taken. An EdgepackWarning says where the user's files have none for the
-    device."""
+def _compilation(name: str, devices: Sequence[Device], options: PackOptions) -> Compilation:
+    """What is compiled. An EdgepackWarning says where the user's tuned schedules are for other CPUs."""
     found = tuned_for(devices, options)
     if found.warning:
-        warnings.warn(spelled(found.warning), EdgepackWarning, stacklevel=5)
-    return found
+        warnings.warn(spelled(found.warning), EdgepackWarning, stacklevel=6)
+    return Compilation(name, devices, options, found)
 
 
 def _package(options: PackOptions, device: Device) -> PackageIdentity:

@@ -282,7 +282,7 @@ class _Search:
     def _write(self, choices: Sequence[Any]) -> None:
         cpu = self.rounds.cpu
         others = [choice for choice in self.known.choices if choice.cpu != cpu]
-        tried = {**self.known.tried, cpu: self.rounds.tried}
+        tried = {**self.known.tried, self.rounds.measured_on: self.rounds.tried}
         write_tuned(self.path, merge_tuned([TunedFile((*others, *choices), tried)]))
 
     # The whole network -------------------------------------------------------------------------------------

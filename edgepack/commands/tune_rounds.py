@@ -111,8 +111,15 @@ class Rounds:
     def resumed(cls, file: TunedFile, cpu: str, version: str, *, counted: bool) -> Rounds:
         """What a file knows of a kind of CPU."""
         best = {choice.group: choice for choice in file.for_cpus([cpu])}
-        tried = {group: dict(ratios) for group, ratios in file.tried.get(cpu, {}).items()}
-        return cls(cpu, version, counted, best, tried)
+        rounds = cls(cpu, version, counted, best)
+        known = file.tried.get(rounds.measured_on, {})
+        rounds.tried = {group: dict(ratios) for group, ratios in known.items()}
+        return rounds
+
+    @property
+    def measured_on(self) -> str:
+        """The kind of CPU, and whether instructions were counted there: that says nothing about its times."""
+        return f"{self.cpu} (instructions)" if self.counted else self.cpu
 
     def choices(self, others: Mapping[str, Candidate] | None = None) -> tuple[TunedChoice, ...]:
         """The best ones, and instead of some of them ``others``, by group."""

@@ -108,9 +108,8 @@ def update(
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
             where the program runs. As for :func:`edgepack.pack`: ``device`` and ``toolchain``, default what
-            has the bundle's names for them here (it names no files), ``custom`` where the bundle has custom
-            operators, ``tuned`` where it was packed with tuned schedules, ``max_constant_bytes``,
-            ``max_nodes``.
+            has the bundle's names for them here (it names no files), ``custom`` and ``tuned`` where the
+            bundle was packed with such, ``max_constant_bytes``, ``max_nodes``.
 
     Raises:
         ConfigError: the library takes no other params, or key, device, network or operators are others.

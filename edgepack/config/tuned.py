@@ -25,7 +25,6 @@ from edgepack.errors import ConfigError
 from edgepack.plan.tuned import TunedChoice
 from edgepack.system.atomic import write_file
 from edgepack.system.files import read_regular
-from edgepack.version import __version__
 
 __all__ = [
     "TUNED_VERSION",
@@ -212,18 +211,19 @@ def _no_constant(name: str) -> float:
 
 
 def _other_form(path: Path, data: Mapping[str, Any]) -> ConfigError:
-    """Says which edgepack reads the file: that which measured what is in it."""
-    form = data[_KEY]
-    given = data.get("choices")
-    versions = (
-        [one.get("version") for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    )
-    makers = [one for one in versions if isinstance(one, str) and re.fullmatch(r"[0-9][0-9a-z.+]{0,30}", one)]
-    newer = f"edgepack {max(makers, key=_numbers)}" if makers else "a later edgepack"
+    maker = _maker(data.get("choices"))
     return ConfigError(
-        f"{path} is of form {shortened(repr(form))[:40]}; edgepack {__version__} reads form {TUNED_VERSION}.",
-        hint=f"Install {newer}, which wrote it, or run `edgepack tune` with this one.",
+        f"{path} is of form {shortened(repr(data[_KEY]))[:40]}; this edgepack reads form {TUNED_VERSION}.",
+        hint=f"Install {maker}, which wrote it, or run `edgepack tune` with this one.",
     )
+
+
+def _maker(choices: Any) -> str:
+    """What wrote a file of another form: the latest edgepack that measured what is in it."""
+    entries = choices if isinstance(choices, list) else []
+    versions = [one.get("version") for one in entries if isinstance(one, dict)]
+    said = [one for one in versions if isinstance(one, str) and re.fullmatch(r"[0-9][0-9a-z.+]{0,30}", one)]
+    return f"edgepack {max(said, key=_numbers)}" if said else "a later edgepack"
 
 
 def _text(value: str) -> str:

@@ -117,6 +117,8 @@ OPTIONS = {
     "--outputs": _Option("cut_outputs", _VALUE, _list),
     "--format": _Option("formats", _VALUE, _list),
     "--author": _Option("authors", _VALUE, _list),
+    "--tuned": _Option("tuned", _VALUE, _list),
+    "--ram-budget": _text("ram_budget"),
     "--only": _Option("only", _WORD, _list),
     "--exclude": _Option("exclude", _WORD, _list),
     "--optimize": _text("optimize", r"(?:latency|size|balanced)\b"),

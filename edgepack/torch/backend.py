@@ -26,7 +26,8 @@ def backend(
         gm: a subgraph, which takes and returns tensors side by side; parameters and buffers are among its
             inputs.
         example_inputs: what it will be called with: tensors and whole numbers.
-        options: ``threads``, ``shapes``, ``scheduler``, ``tuned``, ``precision`` and ``weights`` (docs/pytorch.md).
+        options: ``threads``, ``shapes``, ``scheduler``, ``tuned``, ``precision`` and ``weights``
+            (docs/pytorch.md).
         mode: of ``torch.compile``, which has to be its default.
 
     Returns:

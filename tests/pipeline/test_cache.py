@@ -17,6 +17,7 @@ from edgepack.pipeline.cache import Cache, compile_key, import_key
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.target import CpuTarget
+from edgepack.plan.tuned import TunedChoice
 from edgepack.system.deadline import OutOfTimeError, time_limit
 from edgepack.system.private_files import OwnFolder
 
@@ -177,6 +178,7 @@ def test_the_import_key_depends_on_everything_that_decides(tmp_path: Path, chang
         {"name": "other"},
         {"target": CpuTarget("x86_64-unknown-linux-gnu", features=("+avx2",))},
         {"symbol_prefix": "q_"},
+        {"tuned": [TunedChoice("cpu", "group", "rule", {"tile": 4}, 1.5)]},
         {"frontend": "other"},
     ],
 )

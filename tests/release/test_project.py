@@ -23,7 +23,7 @@ version: 1.2.0
 authors: [Ada <ada@example.org>]
 models:
   net: {path: net.onnx, params: embed, summary: Finds cats}
-  other: {path: net.onnx, inputs: {x: x.npy}, opt_level: 1}
+  other: {path: net.onnx, inputs: {x: x.npy}, opt_level: 1, tuned: [net.onnx, ./x.npy]}
 devices:
   linux-aarch64:
   raspberrypi4:
@@ -39,6 +39,7 @@ matrix:
       budgets: {text: 30 kB}
     - match: "net@my-board"
       params: caller
+      tuned: [x.npy]
       formats: []
       budgets: {arena: 1 MiB}
 budgets: {text: 1 MB, slower: 5}
@@ -68,6 +69,9 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
     assert units["net@raspberrypi4"].formats == ("zip", "tar.gz")
     assert units["net@raspberrypi4"].profile.llvm.cpu == "cortex-a72"
     assert (mine.profile.name, mine.profile.cpu.l2, mine.profile.arch) == ("my-board", 512 << 10, "aarch64")
+    assert mine.options.tuned == (tmp_path / "x.npy",)
+    assert other.options.tuned == (tmp_path / "net.onnx", tmp_path / "x.npy")
+    assert units["net@raspberrypi4"].options.tuned == ()
     assert (mine.package.version, mine.package.summary) == ("1.2.0", "Finds cats")
 
 
@@ -82,6 +86,9 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
             "path: no.onnx, params",
             r":5: models\.net\.path: there is no file .*no\.onnx",
         ),
+        ("./x.npy", "y.npy", r":6: models\.other\.tuned\.1: there is no file .*y\.npy"),
+        ("tuned: [x.npy]", "tuned: [y]", r":22: matrix\.overrides\.1\.tuned\.0: there is no file"),
+        ("tuned: [x.npy]", "tuned: x.npy", r":22: matrix\.overrides\.1\.tuned: must be a list"),
         ("x.npy", "y.npy", r":6: models\.other\.inputs\.x: there is no file"),
         ("l2: 512", "l4: 512", r":13: cpu\.l4: unknown key"),
         ("extends: linux-", "extends: limux-", r":12: extends: there is no device 'limux-aarch64'"),
@@ -96,7 +103,7 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
         ("other: {path", "Net: {path", r":4: models: 'net' and 'Net' are the same name on some file systems"),
         ("embed", "embedd", r":5: models\.net\.params: must be 'file', 'embed' or 'caller', found 'embedd'"),
         ("raspberry*", "strawberry*", r":15: matrix\.exclude\.0: 'other@strawberry\*' matches no model"),
-        ("formats: []", "formats: [zap]", r":22: formats: There is no package format 'zap'"),
+        ("formats: []", "formats: [zap]", r":23: formats: There is no package format 'zap'"),
         (
             "formats: [zip, tar.gz]",
             "formats: [zap]",
@@ -105,8 +112,8 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
         ("text: 30 kB", "txt: 3", r":19: matrix\.overrides\.0\.budgets\.txt: unknown key"),
         ('exclude: ["other@raspberry*"]', 'exclude: ["*"]', r":14: matrix: nothing is left of it"),
         ("Ada <ada@example.org>", '"A\\nEvil: 1"', r":3: authors: 'A\\nEvil: 1' is no author"),
-        ("slower: 5", "slower: -5", r":24: budgets\.slower: "),
-        ("budgets: {text: 1", "signing: {password_env: A}\nbudgets: {text: 1", r":24: signing: give key"),
+        ("slower: 5", "slower: -5", r":25: budgets\.slower: "),
+        ("budgets: {text: 1", "signing: {password_env: A}\nbudgets: {text: 1", r":25: signing: give key"),
         ("name: fleet\nversion: 1", "nmae: fleet\nversion: 1", r":1: nmae: unknown key"),
         ("net: {path", "net: a.onnx\n  b: {path", r":5: models\.net: must be a mapping, found 'a\.onnx'"),
         ("name: fleet", "name: a/b", r":1: name: 'a/b' is not a name"),

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from edgepack.compiler.frontend.onnx.binding import bind
+from edgepack.config.device import load_device
+from edgepack.config.tuned import TunedFile, write_tuned
 from edgepack.errors import ConfigError
+from edgepack.plan.tuned import TunedChoice
 from edgepack.release.build import Job, build
 from edgepack.release.executing import State
 from edgepack.release.index import load_index
@@ -87,6 +90,16 @@ def test_what_is_up_to_date_is_not_built_again(project: Write, dist: Path) -> No
     again = run(project(), dist)
     assert (again.built, again.changed) == ((), True)
     assert (dist / "provenance.intoto.json").is_file()
+
+
+def test_tuned_schedules_decide_on_a_unit_where_they_are_for_its_cpu(project: Write, dist: Path) -> None:
+    path = project("matrix: {overrides: [{match: '*@my-board', tuned: [tuned.json]}]}\n")
+    kind = load_device("linux-x86_64").cpu_target().cpu_kind
+    for cpu, current in (("other", [True, True]), (kind, [True, False])):
+        choice = TunedChoice(cpu, "dense", "dense", {}, 2.0)
+        write_tuned(path.parent / "tuned.json", TunedFile((choice,)))
+        planned = plan_release(path, dist, ReleaseOptions())
+        assert [one.built is not None for one in planned] == current
 
 
 @pytest.mark.slow

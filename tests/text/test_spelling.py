@@ -70,6 +70,8 @@ KEYWORDS: dict[str, tuple[Any, ...]] = {
         ("with --timeout SECONDS (0 for none)", "with timeout=SECONDS (0 for none)"),
         ("Use --threads 1 or more.", "Use threads=1 or more."),
         ("cut it (--inputs, --outputs)", "cut it (`cut_inputs=`, `cut_outputs=`)"),
+        ("packed with: --tuned FILE.", 'packed with: tuned=["FILE"].'),
+        ("--ram-budget is for", "`ram_budget=` is for"),
         ("add --executor dask.", 'add executor="dask".'),
         ("to compile anew: --no-cache", "to compile anew: cache=False"),
         ("Check it with `edgepack verify`.", "Check it with `bundle.verify()`."),

@@ -128,10 +128,12 @@ def test_options_that_there_are_not_are_refused(parts: dict[str, Any]) -> None:
         ("threads 0", "threads is at least 1, not 0"),
         ("shapes many", "shapes is a whole number"),
         ("weights 3", "weights of"),
-        ("scheduler tuned", "scheduler is 'tuned', and this version of edgepack tunes no schedules"),
-        ("scheduler meta_schedule", "scheduler is 'meta_schedule', and this version"),
+        ("scheduler tuned", "scheduler is 'tuned', and no file of tuned schedules is named"),
+        ("scheduler meta_schedule", "scheduler is 'meta_schedule', a tuner of TVM's that edgepack does not"),
         ("scheduler fast", "scheduler is 'fast', which is no scheduler"),
-        ("trials 20000", "trials is for tuning"),
+        ("trials 20000", "`edgepack tune MODEL --device host -o FILE.json` writes a file"),
+        ("tuned none.json", "tuned names none.json, and schedules are chosen by edgepack's rules"),
+        ("tuned 3", "tuned of pack is a list of paths"),
     ):
         assert why in said[name], said[name]
 
@@ -143,7 +145,18 @@ def test_a_tuner_that_the_environment_names_is_said_once(parts: dict[str, Any]) 
     assert list(said) == ["meta_schedule 5", "auto_scheduler 9", "fast 11", "tuned 13"]
     assert "TVM_SCHEDULER is meta_schedule, a tuner of TVM's" in said["meta_schedule 5"][0]
     assert said["fast 11"] == ["TVM_SCHEDULER is 'fast', which is no scheduler."]
-    assert "tunes no schedules" in said["tuned 13"][0]
+    assert "no file of tuned schedules is named" in said["tuned 13"][0]
+
+
+def test_tuned_schedules_are_taken_for_this_cpu(parts: dict[str, Any]) -> None:
+    found = parts["tuned_schedules"]
+    assert found["wrong"] == []
+    assert found["packed"] == [1, 0, 1], "one file, the same once more from the cache, two files"
+    assert found["recorded"] == [1, 2]
+    assert found["missing"] == ["There is no file of tuned schedules none.json."]
+    assert [("no tuned schedules for host" in one, "'other'" in one) for one in found["said"]] == [
+        (True, True)
+    ]
 
 
 def test_a_level_of_optimisation_is_that_of_the_library(parts: dict[str, Any]) -> None:

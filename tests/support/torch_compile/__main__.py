@@ -31,6 +31,7 @@ from tests.support.torch_compile.results import (
     results_of_many_kinds,
     schedulers_of_the_environment,
     sizes_that_vary,
+    tuned_schedules,
 )
 
 QUICK = (
@@ -45,6 +46,7 @@ QUICK = (
         refused_options,
     ),
     schedulers_of_the_environment,
+    tuned_schedules,
     plain_loops,
     kept,
     keys,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import torch
 from torch import nn
 
 import edgepack.torch as edgepack_torch
+from edgepack.config.device import load_device
+from edgepack.config.tuned import TunedFile, write_tuned
 from edgepack.errors import ConfigError
+from edgepack.plan.tuned import TunedChoice
 from edgepack.torch import compiled as compiled_module
 from edgepack.torch.options import compile_options
 from tests.support.torch_compile.compared import Small, compiled, differences, said_by, small
@@ -198,6 +202,7 @@ def refused_options() -> dict[str, str]:
     given = (
         *(("opt_level", 4), ("thread", 1), ("threads", 0), ("shapes", "many"), ("weights", 3)),
         *(("scheduler", "tuned"), ("scheduler", "meta_schedule"), ("scheduler", "fast"), ("trials", 20000)),
+        *(("tuned", "none.json"), ("tuned", 3)),
     )
     for name, value in given:
         try:
@@ -221,6 +226,50 @@ def schedulers_of_the_environment() -> dict[str, list[str]]:
             found[f"{value} {len(found)}"] = said
     del os.environ["TVM_SCHEDULER"]
     return found
+
+
+def tuned_schedules() -> dict[str, Any]:
+    """How many choices the libraries are packed with, and what is said of files that have none for this CPU,
+    which are looked for in two calls."""
+    torch.manual_seed(int(os.environ["EDGEPACK_TEST_SEED"]) + 1)
+    recorded: list[int] = []
+    pack = compiled_module.pack
+
+    def noting(*args: Any, **keywords: Any) -> Any:
+        bundle = pack(*args, **keywords)
+        tuned = bundle.manifest.options.tuned
+        recorded.append(tuned.choices if tuned else 0)
+        return bundle
+
+    model, x, wrong = nn.Linear(8, 8).eval(), torch.ones(2, 8), []
+    kind = load_device("host").cpu_target().cpu_kind
+    with tempfile.TemporaryDirectory() as folder:
+
+        def file(name: str, cpu: str) -> Path:
+            choice = TunedChoice(cpu, f"no such group: {name}", "none", {}, 1.5)
+            write_tuned(Path(folder, name), TunedFile((choice,)))
+            return Path(folder, name)
+
+        def run(tuned: Any) -> int:
+            torch._dynamo.reset()
+            before = len(recorded)
+            with torch.inference_mode():
+                wrong.extend(differences(compiled(model, scheduler="tuned", tuned=tuned)(x), model(x)))
+            return len(recorded) - before
+
+        one, two, other = file("one", kind), file("two", kind), str(file("other", "other"))
+        compiled_module.pack = noting
+        try:
+            packed = [run(str(one)), run([one]), run([one, two])]
+            taken = list(recorded)
+            said = said_by(lambda: run(other)) + said_by(lambda: run([other]))
+        finally:
+            compiled_module.pack = pack
+    try:
+        missing = said_by(lambda: compile_options({"scheduler": "tuned", "tuned": "none.json"}))
+    except ConfigError as error:
+        missing = [error.message]
+    return {"packed": packed, "recorded": taken, "wrong": wrong, "said": said, "missing": missing}
 
 
 def plain_loops() -> dict[str, Any]:
