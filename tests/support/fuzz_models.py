@@ -123,6 +123,7 @@ def _run(case: int) -> tuple[int, str]:
             "frontend": "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
             "cut_outputs": [], "batch": 0, "weights": None, "maxima": {}, "seed": 0, "inputs": {},
             "limits": Limits().to_json(), "precision": None, "strict_math": False, "const": {},
+            "tuned": [],
         }  # fmt: skip
         tasks = ["read", "import", "check" if case % _PLANNED == 0 else "load"]
         for task in tasks:

@@ -72,7 +72,7 @@ def test_external_data_is_listed_and_not_read(tmp_path: Path) -> None:
 
 def test_json(tmp_path: Path) -> None:
     data = json.loads(json.dumps(summarise(save(build("mlp"), tmp_path)).to_json()))
-    assert data["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 784]}]
+    assert data["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 784], "quantisation": None}]
 
 
 def test_broken_file(tmp_path: Path) -> None:
