@@ -312,7 +312,7 @@ class _Search:
             self.disturbed,
             noise,
             before,
-            before / speedup if kept else before,
+            (median(b) if self.counted else before / speedup) if kept else before,
             "instructions" if self.counted else "ms",
             kept,
             self.where,

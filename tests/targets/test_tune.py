@@ -1,0 +1,93 @@
+"""``edgepack tune`` from the command line on to a pack: on a board of qemu, which counts exactly, and here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+import edgepack
+from edgepack.cli.main import main
+from edgepack.config.tuned import read_tuned
+from edgepack.errors import ConfigError
+from workbench.models import save
+from workbench.models.builder import Graph
+from workbench.models.quantise import quantise
+
+
+def separable() -> onnx.ModelProto:
+    """Depthwise and pointwise convolutions, wide enough that tiles differ."""
+    g = Graph("separable")
+    x = g.op("Relu", g.conv(g.input("x", [1, 8, 20, 21]), 8, 16, 3, stride=2, bias=True))
+    for _ in range(2):
+        x = g.op("Relu", g.conv(x, 16, 16, 3, groups=16, bias=True))
+        x = g.op("Relu", g.conv(x, 16, 16, 1, bias=True))
+    g.output(g.op("GlobalAveragePool", x, name="y"))
+    return g.model()
+
+
+@pytest.mark.slow
+def test_counts_of_a_board_make_its_firmware_shorter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(quantise(separable(), "s8s8"), tmp_path, "separable.onnx")
+    file = tmp_path / "tuned.json"
+    words = ["tune", str(path), "--device", "cortex-m4", "--trials", "3", "-o", str(file), "--json", "-q"]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["unit"] == "instructions" and said["trials"] == 3 and said["failed"] == 0
+    assert said["kept"] and said["after"] < said["before"]
+    known = read_tuned(file)
+    assert known.choices and all(choice.counted for choice in known.choices)
+    plain = edgepack.pack(path, "cortex-m4", tmp_path / "plain")
+    tuned = edgepack.pack(path, "cortex-m4", tmp_path / "tuned", tuned=[file])
+    runs = [bundle.bench().instructions for bundle in (plain, tuned)]
+    assert [one.run for one in runs if one is not None] == [said["before"], said["after"]]
+    assert tuned.verify().ok
+    marked = [kernel for kernel in tuned.manifest.kernels if "tuned" in kernel.parameters]
+    assert marked and not any("tuned" in kernel.parameters for kernel in plain.manifest.kernels)
+    again = edgepack.tune(path, "cortex-m4", file, trials=1)
+    assert again.trials == 1 and again.after <= said["after"]
+
+
+@pytest.mark.slow
+def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, file = save(separable(), tmp_path, "separable.onnx"), tmp_path / "tuned.json"
+    assert main(["tune", str(path), "--trials", "2", "-o", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "programs measured" in said and "a run: " in said
+    assert read_tuned(file).tried
+    bundle = edgepack.pack(path, "host", tmp_path / "bundle", tuned=[file])
+    assert bundle.verify().ok
+    merged = tmp_path / "merged.json"
+    assert main(["tune", "--merge", str(file), "--merge", str(file), "-o", str(merged)]) == 0
+    assert read_tuned(merged) == read_tuned(file)
+
+
+@pytest.mark.slow
+def test_an_emulator_s_times_are_refused(tmp_path: Path) -> None:
+    path = save(separable(), tmp_path, "separable.onnx")
+    with pytest.raises(ConfigError, match="its times say nothing about the device"):
+        edgepack.tune(path, "raspberrypi2", tmp_path / "tuned.json", trials=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "Give a MODEL to tune, or files with --merge"),
+        (["MODEL", "--merge", "a.json"], "Give a MODEL to tune, or files with --merge"),
+        (["--merge", "none.json"], "There is no file of tuned schedules"),
+        (["MODEL", "--tuned", "a.json"], "not from --tuned"),
+        (["MODEL", "--device", "nothing-like-it"], "nothing-like-it"),
+    ],
+)
+def test_what_cannot_be_tuned_is_a_sentence(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(separable(), tmp_path, "separable.onnx")
+    given = [str(path) if word == "MODEL" else word for word in words]
+    assert main(["tune", *given, "-o", str(tmp_path / "tuned.json")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "tuned.json").exists()
