@@ -1,4 +1,4 @@
-"""``edgepack tune`` from the command line on to a pack: on a board of qemu, which counts exactly, and here."""
+"""``edgepack tune`` from the command line to a pack: on a board of qemu, which counts exactly, and here."""
 
 from __future__ import annotations
 
