@@ -2,9 +2,10 @@
 
     python benchmarks/cost_model.py tuned.json [MORE.json ...] [--json]
 
-For each kind of CPU and first operator of a group: groups of which something was measured, in how many of them
-the rules' own choice was the best (nothing was more than 2 % faster), and its regret: how many times as long it
-takes as the best schedule that was tried, on average (geometric mean) and at most. What failed is left out.
+For each kind of CPU and first operator of a group: groups of which something was measured, in how many of
+them the rules' own choice was the best (nothing was more than 2 % faster), and its regret: how many times as
+long it takes as the best schedule that was tried, on average (geometric mean) and at most. What failed is left
+out.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from edgepack.config.tuned import TunedFile, read_all_tuned
 
 
 def regrets(file: TunedFile) -> dict[tuple[str, str], list[float]]:
-    """For each kind of CPU and operator how many times as long the rules' own choice takes as the best; a number
-    for each group, 1 where it is the best."""
+    """For each kind of CPU and operator how many times as long the rules' own choice takes as the best; a
+    number for each group, 1 where it is the best."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for cpu, groups in sorted(file.tried.items()):
         for group, ratios in sorted(groups.items()):
