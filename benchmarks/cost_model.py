@@ -4,8 +4,8 @@
 
 For each kind of CPU and first operator of a group: groups of which something was measured, in how many of
 them the rules' own choice was the best (nothing was more than 2 % faster), and its regret: how many times as
-long it takes as the best schedule that was tried, on average (geometric mean) and at most. What failed is left
-out.
+long it takes as the best schedule that was tried, on average (geometric mean) and at most. What failed is
+left out.
 """
 
 from __future__ import annotations

@@ -96,8 +96,16 @@ class Tensor(Record):
     shape: tuple[Extent, ...]
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
     quantisation: QuantisationRecord | None = Field(
-        default=None, description="what its integers mean, where the model says it with one scale; else null"
+        default=None, description="what its integers mean; left out where the model says it with no one scale"
     )
+
+    @model_serializer(mode="wrap")
+    def _without_meaning(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Tensors without one are what they were before."""
+        data: dict[str, Any] = handler(self)
+        if self.quantisation is None:
+            del data["quantisation"]
+        return data
 
 
 class ModelRecord(Record):

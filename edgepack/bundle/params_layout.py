@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgepack.plan.types import Plan
+from edgepack.plan.types import Plan, TensorSpec
 from edgepack.system.files import sha256_file
 
 __all__ = ["params_layout"]
@@ -39,12 +39,20 @@ def params_layout(plans: Sequence[Plan], code: Iterable[Path], texts: Iterable[b
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).digest()
 
 
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    """A tensor; what its integers mean is part of it, for callers compile that in."""
+    data = asdict(spec)
+    if spec.quantisation is None:
+        del data["quantisation"]
+    return data
+
+
 def _described(plan: Plan) -> dict[str, Any]:
     def step(one: Any) -> dict[str, Any]:
         return {"class": type(one).__name__, **asdict(one), "nodes": ()}
 
     return {
-        "tensors": [asdict(tensor) for tensor in (*plan.inputs, *plan.outputs)],
+        "tensors": [_tensor(tensor) for tensor in (*plan.inputs, *plan.outputs)],
         "inputs": len(plan.inputs),
         "constants": [(one.dtype, one.shape, one.nbytes, one.offset) for one in plan.constants],
         "params": plan.params_bytes,
