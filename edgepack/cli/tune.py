@@ -100,7 +100,7 @@ def _shown(found: Tuned, device: str) -> str:
     best = sorted(found.choices, key=lambda one: -one[1])
     if best:
         rows = [[f"{gain:.2f}x", group] for group, gain in best[:SHOWN]]
-        lines += ["", table(rows, header=["faster", "operators"], right=[0])]
+        lines += ["", *table(rows, header=["faster", "operators"], right=[0]).splitlines()]
         lines += [f"and {len(best) - SHOWN} more"] if len(best) > SHOWN else []
     unit = found.unit
     digits = 0 if unit == "instructions" else 3
@@ -111,7 +111,7 @@ def _shown(found: Tuned, device: str) -> str:
         lines += ["", f"a run: {before}; nothing was found that makes all of it faster, nothing is kept"]
     said = [f"{found.trials} programs measured"]
     said += [f"{found.failed} candidates failed"] if found.failed else []
-    said += [f"{found.disturbed} rounds were disturbed and measured again"] if found.disturbed else []
+    said += [f"measured again, for the device was disturbed: {found.disturbed}"] if found.disturbed else []
     said += [f"runs differed by {100 * found.noise:.1f} %"] if unit != "instructions" else []
     lines.append("; ".join(said))
     if unit == "instructions":

@@ -19,6 +19,7 @@ from edgepack.config.option_checks import check_options
 from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
+from edgepack.plan.tuned import TunedChoice
 from edgepack.runners.bench import Measurement, percentile
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress, Stages
@@ -225,13 +226,29 @@ class _Search:
         if comparison is None:
             self._halves(groups, picks)
             return
+        before = dict(self.rounds.best)
         won = self.rounds.measured(groups, picks, comparison)
         if won:
+            won = self._confirmed(groups, won, before)
             self.new |= won.keys()
-            self.best = self.programs.packed(self.rounds.choices())
         self._save()
         self.stages(name, f"{len(won)} of {len(picks)} candidates are faster")
         self.longest = max(self.longest, time.monotonic() - started)
+
+    def _confirmed(
+        self, groups: Sequence[Group], won: dict[str, float], before: Mapping[str, TunedChoice]
+    ) -> dict[str, float]:
+        """Those of the groups that are faster once more, in a program with all of them: of many that are
+        measured some seem so by chance. The others get back what they had ``before``."""
+        program = self.programs.packed(self.rounds.choices())
+        if not self.counted:
+            again = self._compared(self.best, program)
+            lost = self.rounds.confirmed([group for group in groups if group.key in won], again, before)
+            if lost:
+                won = {key: speedup for key, speedup in won.items() if key not in lost}
+                program = self.programs.packed(self.rounds.choices()) if won else self.best
+        self.best = program
+        return won
 
     def _halves(self, groups: Sequence[Group], picks: Mapping[str, Candidate]) -> None:
         """Finds which candidates of a program that fails are to blame; the others are measured."""

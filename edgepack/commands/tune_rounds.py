@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgepack.config.tuned import TunedFile
@@ -172,6 +172,28 @@ class Rounds:
                 self.best[group.key] = self._choice(group.key, candidate, total)
                 won[group.key] = speedup
         return won
+
+    def confirmed(
+        self, groups: Sequence[Group], comparison: Comparison, before: Mapping[str, TunedChoice]
+    ) -> set[str]:
+        """Takes back the choices of groups that are not faster in a second comparison, and returns their
+        keys; the gain of the others is the smaller of the two.
+
+        Args:
+            before: what was the best before the first comparison.
+        """
+        lost = set()
+        for group in groups:
+            known = before[group.key].gain if group.key in before else 1.0
+            gain = min(self.gain(group.key), known * comparison.speedup(group.nodes))
+            if gain > known * (1 + LEAST_GAIN):
+                self.best[group.key] = replace(self.best[group.key], gain=gain)
+                continue
+            lost.add(group.key)
+            self.best.pop(group.key)
+            if group.key in before:
+                self.best[group.key] = before[group.key]
+        return lost
 
     def _choice(self, group: str, candidate: Candidate, gain: float) -> TunedChoice:
         return TunedChoice(

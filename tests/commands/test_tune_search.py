@@ -188,14 +188,14 @@ def test_a_device_that_is_gone_is_an_error_and_what_was_found_is_kept(
 ) -> None:
     path = tmp_path / "t.json"
     with pytest.raises(EdgepackError, match="no route to host"):
-        search(Programs(fails=gone_from(15)), path)
+        search(Programs(fails=gone_from(18)), path)
     assert chosen(path) == {"conv": 2} and len(waited) == module.ASKED_AGAIN
 
 
 def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     with pytest.raises(KeyboardInterrupt):
-        search(Programs(fails=gone_from(15, KeyboardInterrupt)), path)
+        search(Programs(fails=gone_from(18, KeyboardInterrupt)), path)
     assert chosen(path) == {"conv": 2}
 
 
@@ -218,6 +218,23 @@ def test_a_disturbed_round_is_measured_again(tmp_path: Path) -> None:
             return replace(found, runs_ms=(9.0,)) if self.runs == 5 else found
 
     assert search(Disturbed(), tmp_path / "t.json").disturbed == 1
+
+
+def test_what_seems_faster_by_chance_is_not_kept(tmp_path: Path) -> None:
+    """Both times of the first round's program have a fast pooling, and no later one has."""
+
+    class Chance(Programs):
+        def measured(self, program: Program, *, runs: int | None = None) -> Measurement:
+            found = super().measured(program, runs=runs)
+            pool = list(GROUPS).index("pool")
+            steps = [
+                us / 2 if i == pool and self.runs in (3, 4) else us for i, us in enumerate(found.steps_us)
+            ]
+            return replace(found, steps_us=tuple(steps))
+
+    path = tmp_path / "t.json"
+    search(Chance(), path)
+    assert chosen(path) == {"conv": 2, "dense": 3}
 
 
 def test_counts_need_no_turns(tmp_path: Path) -> None:
