@@ -191,7 +191,7 @@ def test_inspect_shows_signature_sizes_memory_and_audit(
     data = run_json(capsys, "inspect", small_bundle.path / "manifest.json")
     assert [step["nbytes"] for step in data["arena_use"][0]["steps"]] == [128, 128]
     assert "arena_use" not in json.loads((small_bundle.path / "manifest.json").read_text())
-    meanings = [one["quantisation"] for one in (*data["inputs"], *data["outputs"])]
+    meanings = [one.get("quantisation") for one in (*data["inputs"], *data["outputs"])]
     assert meanings == [None, None, {"scale": 0.0625, "zero_point": -3}]
     assert data["runtime"]["text_bytes"] <= 32 * 1024
     assert data["artifacts"][0]["audit"]["exported"] == ["edgepack_model_small"]
