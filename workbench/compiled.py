@@ -134,7 +134,7 @@ def plan_of(
     imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
     names, measured = (
         {"name": name, "symbol_prefix": f"{name}_"},
-        Measured(schedules=schedules or (lambda fused: given)),
+        Measured(schedules=schedules or (lambda groups: given)),
     )
     if isinstance(target, GpuTarget):
         return build_gpu_plan(lowered, imported.signature, target, **names, measured=measured)

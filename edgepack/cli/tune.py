@@ -38,7 +38,7 @@ SHOWN = 20
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time that it may take.  [default: 10]"
 )
-@click.option("--trials", type=click.IntRange(min=1), help="Programs that it may measure.")
+@click.option("--trials", type=click.IntRange(min=1), help="Programs with candidates that it may measure.")
 @click.option(
     "--run-timeout",
     type=click.FloatRange(min=0, min_open=True),

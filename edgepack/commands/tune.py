@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from edgepack.commands.model_file import check_model_file
 from edgepack.commands.tune_programs import Program, Programs, compared
 from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds
 from edgepack.config.device import Device, load_device
-from edgepack.config.option_checks import check_options
+from edgepack.config.option_checks import check_options, with_ram_budget
 from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
@@ -50,8 +51,8 @@ class Tuned:
 
     Attributes:
         path: the file.
-        choices: schedules that are faster on this kind of CPU, all that the file has now for the model.
-        trials: programs that were measured against another one.
+        choices: key and gain of each group of the model for which the file has a schedule now.
+        trials: programs with candidates that were measured.
         failed: candidates that crashed, hung, or computed something else.
         disturbed: rounds that were measured again because the device was busy or throttled.
         noise: by how much a run's time differed from turn to turn, as a part of it; 0 of counts.
@@ -111,7 +112,7 @@ def tune(
         device: a device's name, a path to its YAML file, or the device.
         output: the file of tuned schedules; what it has is the start, and what was tried is not tried again.
         minutes: that it may take; default 10, where no number of trials is given.
-        trials: programs that it may measure.
+        trials: programs with candidates that it may measure.
         progress: as for :func:`edgepack.pack`; a round is a stage.
         options: as for :func:`edgepack.check`; and ``runner``: where programs run, as for ``Bundle.bench``
             (``ssh:user@board``, ``adb``), default this machine or what the device says (microcontrollers'
@@ -124,10 +125,15 @@ def tune(
         KeyboardInterrupt: what was found so far is in the file.
     """
     check_options({"model": model, "device": device, **options}, "tune")
+    if not isinstance(model, str | os.PathLike):
+        raise ConfigError(
+            "tune takes a model's file, no model in memory.", hint="Save it, and give its path."
+        )
     check_model_file(source := Path(model))
     if (minutes is not None and minutes <= 0) or (trials is not None and trials < 1):
         raise ConfigError("A search needs some time, or trials.", hint="Give --minutes 10, or --trials 20.")
     profile = load_device(device) if not isinstance(device, Device) else device
+    profile = with_ram_budget(profile, options.get("ram_budget"))
     if options.get("tuned"):
         raise ConfigError(
             "A search starts from what its own file has, not from --tuned.",
@@ -160,6 +166,7 @@ class _Search:
         self.most = trials
         self.trials = self.failed = self.disturbed = self.rounds_done = 0
         self.longest = 0.0
+        self.gone: EdgepackError | None = None
         self.new: set[str] = set()
 
     def found(self) -> Tuned:
@@ -181,7 +188,7 @@ class _Search:
             if not self.programs.is_right(self.best):
                 self.best, self.rounds.best = self.rules, {}
         groups = self.programs.groups(self.best)
-        shares = self._shares(groups, first)
+        self.shares = shares = self._shares(groups, first)
         while self._more():
             picks = self.rounds.next(groups, shares)
             if not picks:
@@ -216,13 +223,15 @@ class _Search:
         self.trials += 1
         name = f"round {self.rounds_done}"
         self.stages(name, f"{len(picks)} candidates")
-        comparison = None
+        program = comparison = None
         try:
             program = self.programs.packed(self.rounds.choices(picks))
             if self.programs.is_right(program):
                 comparison = self._compared(self.best, program)
         except EdgepackError:
             self._check_device()
+        if program is not None:
+            self.programs.discard(program)
         if comparison is None:
             self._halves(groups, picks)
             return
@@ -242,11 +251,20 @@ class _Search:
         measured some seem so by chance. The others get back what they had ``before``."""
         program = self.programs.packed(self.rounds.choices())
         if not self.counted:
-            again = self._compared(self.best, program)
+            try:
+                again = self._compared(self.best, program)
+            except EdgepackError:
+                self._check_device()
+                again = None
             lost = self.rounds.confirmed([group for group in groups if group.key in won], again, before)
+            won = {key: speedup for key, speedup in won.items() if key not in lost}
             if lost:
-                won = {key: speedup for key, speedup in won.items() if key not in lost}
-                program = self.programs.packed(self.rounds.choices()) if won else self.best
+                self.programs.discard(program)
+                if not won:
+                    return won
+                program = self.programs.packed(self.rounds.choices())
+        if self.best is not self.rules:
+            self.programs.discard(self.best)
         self.best = program
         return won
 
@@ -266,25 +284,33 @@ class _Search:
 
     def _check_device(self) -> None:
         """Raises the runner's error if the program that is right does not run either: not the candidates are
-        to blame. A board that starts again is waited for."""
-        for attempt in range(ASKED_AGAIN + 1):
+        to blame."""
+        if self.gone:
+            raise self.gone
+        self._steady(self.best, runs=1)
+
+    def _steady(self, program: Program, runs: int | None = None) -> Measurement:
+        """A program that is known to run. A board that starts again is waited for; the runner's error where
+        it does not come back."""
+        for _ in range(ASKED_AGAIN):
             try:
-                self.programs.measured(self.best, runs=1)
+                return self.programs.measured(program, runs=runs)
             except EdgepackError:
-                if attempt == ASKED_AGAIN:
-                    raise
                 time.sleep(PAUSE)
-            else:
-                return
+        try:
+            return self.programs.measured(program, runs=runs)
+        except EdgepackError as error:
+            self.gone = error
+            raise
 
     def _compared(self, before: Program, after: Program) -> Comparison:
         """Both measured in turns: A B B A. Again, once, where the device was disturbed."""
         for again in (False, True):
-            a = [self.programs.measured(before)]
+            a = [self._steady(before)]
             b = [self.programs.measured(after)]
             if not self.counted:
                 b.append(self.programs.measured(after))
-                a.append(self.programs.measured(before))
+                a.append(self._steady(before))
             found = compared((before, a), (after, b))
             first, last = _run(a[0]), _run(a[-1])
             if again or self.counted or abs(first - last) <= DISTURBED * min(first, last):
@@ -314,13 +340,13 @@ class _Search:
         for turn in range(1 if self.counted else TURNS):
             sides = [(self.rules, a), (self.best, b)]
             for program, taken in sides if turn % 2 == 0 else reversed(sides):
-                taken.append(_run(self.programs.measured(program)))
+                taken.append(_run(self._steady(program)))
         ratios = [x / y for x, y in zip(a, b, strict=True)]
         speedup, before = median(ratios), median(a)
         noise = 0.0 if self.counted else (max(a) - min(a)) / before
         kept = bool(choices) and right and speedup > (1.0 if self.counted else 1 + LEAST_WHOLE)
         self._write(choices if kept else self.known.for_cpus([self.rounds.cpu]))
-        gains = tuple((one.group, one.gain) for one in (choices if kept else ()))
+        gains = tuple((c.group, c.gain) for c in choices if kept and c.group in self.shares)
         return Tuned(
             self.path,
             gains,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -66,11 +67,16 @@ class Programs:
     ) -> None:
         self.model, self.device, self.where, self.folder = model, device, where, folder
         self.options = replace(options, name=options.name or default_name(model), formats=())
-        *_, (_, target) = targets_of([device], self.options)
+        ((_, target), *_) = targets_of([device], self.options)
         if not isinstance(target, CpuTarget) or device.gpu.api != "none":
             raise ConfigError(
                 f"{device.name} has a GPU, whose schedules are not tuned yet.",
                 hint="Give a device without one: its kernels for the CPU are tuned.",
+            )
+        if device.variants:
+            raise ConfigError(
+                f"{device.name} has kernels for several kinds of CPU, which are tuned one by one.",
+                hint=f"Tune for each, into one file: {', '.join([*device.variants, '...'])}.",
             )
         self.target = target
         self.runs = FEWEST
@@ -104,6 +110,7 @@ class Programs:
             )
             worker.run(job, place)
         listed = json.loads((place / "choices.json").read_text(encoding="utf-8"))
+        shutil.rmtree(place)
         steps = program.manifest.steps
         return [
             Group(
@@ -114,6 +121,10 @@ class Programs:
             )
             for one in listed
         ]
+
+    def discard(self, program: Program) -> None:
+        """Deletes a program that is not run any more."""
+        shutil.rmtree(program.root)
 
     def is_right(self, program: Program) -> bool:
         """Whether it computes what was recorded. EdgepackError where it cannot be run."""

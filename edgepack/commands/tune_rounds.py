@@ -174,18 +174,20 @@ class Rounds:
         return won
 
     def confirmed(
-        self, groups: Sequence[Group], comparison: Comparison, before: Mapping[str, TunedChoice]
+        self, groups: Sequence[Group], comparison: Comparison | None, before: Mapping[str, TunedChoice]
     ) -> set[str]:
         """Takes back the choices of groups that are not faster in a second comparison, and returns their
         keys; the gain of the others is the smaller of the two.
 
         Args:
+            comparison: None where there was none, for the program did not run.
             before: what was the best before the first comparison.
         """
         lost = set()
         for group in groups:
             known = before[group.key].gain if group.key in before else 1.0
-            gain = min(self.gain(group.key), known * comparison.speedup(group.nodes))
+            again = 0.0 if comparison is None else comparison.speedup(group.nodes)
+            gain = min(self.gain(group.key), known * again)
             if gain > known * (1 + LEAST_GAIN):
                 self.best[group.key] = replace(self.best[group.key], gain=gain)
                 continue

@@ -62,9 +62,9 @@ def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, flo
     """What the kernels gained that a tuned schedule made, by symbol."""
     found: dict[str, float] = {}
     for call in program.calls if schedules.gains else ():
-        gain = schedules.gains.get(group_key(call.fused))
+        gain = schedules.gains.get(group_key(call.fused_groups))
         rule = rule_of(call.implementation) if call.implementation is not None else None
-        if gain is None or rule is None or schedules(call.fused).get(rule.name) is None:
+        if gain is None or rule is None or schedules(call.fused_groups).get(rule.name) is None:
             continue
         found |= dict.fromkeys(call.symbols, gain)
     return found

@@ -70,10 +70,15 @@ class Programs:
         self.counted, self.whole = counted, whole
         self.random = random.Random(1)
         self.target = Target()
-        self.runs = 0
+        self.runs = self.alive = self.most = 0
 
     def packed(self, choices: Sequence[TunedChoice]) -> Program:
+        self.alive += 1
+        self.most = max(self.most, self.alive)
         return Program(Path("x"), Steps(), tuple(choices))  # type: ignore[arg-type]
+
+    def discard(self, program: Program) -> None:
+        self.alive -= 1
 
     def groups(self, program: Program) -> list[Group]:
         return [Group(name, name, frozenset({(name,)}), [candidate(n) for n in range(5)]) for name in GROUPS]
@@ -134,8 +139,10 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_fastest_of_each_group_is_found(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    found = search(Programs(), path)
+    programs = Programs()
+    found = search(programs, path)
     assert chosen(path) == {"conv": 2, "dense": 3}
+    assert programs.most <= 3 and programs.alive == 2  # bundles are large
     gains = dict(found.choices)
     assert gains["conv"] == pytest.approx(1.5) and gains["dense"] == pytest.approx(1.1)
     assert found.kept and found.before == pytest.approx(1.001) and found.failed == 0

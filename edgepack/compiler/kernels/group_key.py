@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -17,10 +17,18 @@ DIGITS = 12
 NAMED = 4
 
 
-def group_key(fused: FusedGroup) -> str:
+def group_key(groups: Sequence[FusedGroup]) -> str:
     """Operators, shapes and types for a reader, then a hash of all that a schedule depends on: also the
     anchor's attributes, and how the group's tensors lie in memory. Numbers in the group, such as scales, are
-    not in it."""
+    not in it.
+
+    Args:
+        groups: that one call computes: one, or two in their order.
+    """
+    return " then ".join(map(_key, groups))
+
+
+def _key(fused: FusedGroup) -> str:
     buffers = [_tensor(buffer) for buffer in fused.function.params]
     anchor = fused.anchor
     whole = {
@@ -35,6 +43,7 @@ def group_key(fused: FusedGroup) -> str:
         "callers_params": sorted(fused.callers_params),
         "rounded_to": fused.rounded_to,
         "narrow_params": sorted(fused.narrow_params),
+        "by_rows": fused.by_rows,
     }
     text = repr(sorted(whole.items()))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]

@@ -9,7 +9,7 @@ what a kernel was made with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -105,11 +105,11 @@ def _is_a(value: Any, hint: Any) -> bool:
 #: that are not named decide for themselves.
 Given = Mapping[str, Schedule | None]
 
-#: What is given for each fused group.
-Schedules = Callable[[FusedGroup], Given]
+#: What is given for the fused groups that one call computes: one, or two in their order.
+Schedules = Callable[[Sequence[FusedGroup]], Given]
 
 
-def nothing_given(fused: FusedGroup) -> Given:
+def nothing_given(groups: Sequence[FusedGroup]) -> Given:
     """The cost models decide."""
     return {}
 

@@ -33,7 +33,7 @@ def given_for(rule: Rule | PairRule, schedule: Schedule) -> Given:
 
 
 class TunedSchedules:
-    """What is given for each fused group of one target.
+    """What is given for the fused groups of one target.
 
     Args:
         choices: of any kinds of CPU; those of others are left out.
@@ -67,5 +67,5 @@ class TunedSchedules:
                 f"({stale[0]}); `edgepack tune` measures anew"
             )
 
-    def __call__(self, fused: FusedGroup) -> Given:
-        return self._given.get(group_key(fused), {}) if self._given else {}
+    def __call__(self, groups: Sequence[FusedGroup]) -> Given:
+        return self._given.get(group_key(groups), {}) if self._given else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from edgepack.compiler.planner.arena import aligned
 from edgepack.compiler.planner.cascade import RowCall, by_rows, cascade_of, merged, reads_rows, window_bytes
@@ -46,14 +47,18 @@ class _Candidate:
     Attributes:
         first, last: their indices in the program.
         nbytes: of the arena, estimated.
-        cost: instructions, estimated.
     """
 
     first: int
     last: int
     cascade: Cascade
     nbytes: int
-    cost: int
+
+    @cached_property
+    def cost(self) -> int:
+        """Instructions beside those of the layers, estimated."""
+        calls = sum(1 for _ in self.cascade.visits())
+        return calls * CALL_INSTRUCTIONS + self.cascade.moved() // 4 * MOVE_INSTRUCTIONS
 
 
 def fit_ram(
@@ -83,7 +88,8 @@ class _Fitting:
     ) -> None:
         self.program, self.selector, self.limit, self.laid_out = program, selector, limit, laid_out
         self.alignment = selector.target.data_alignment
-        self._row_calls: dict[int, RowCall | None] = {}
+        #: By the call's ``id``, with the call, which so lives as long.
+        self._row_calls: dict[int, tuple[Call, RowCall | None]] = {}
 
     def fitted(self) -> Built:
         whole = self.laid_out(self.program)
@@ -114,9 +120,13 @@ class _Fitting:
     def _better(self, program: Program, built: Built) -> tuple[_Candidate, Program, Built] | None:
         """The program with one more cascade: the cheapest that fits, else the smallest; None where none is
         smaller."""
-        candidates = sorted(self._candidates(program, built.plan), key=lambda c: (c.cost, c.nbytes))
-        fitting = [c for c in candidates if c.nbytes <= self.limit][:TRIED]
-        smallest = sorted(candidates, key=lambda c: (c.nbytes, c.cost))[:TRIED]
+        candidates = list(self._candidates(program, built.plan))
+        fitting = sorted((c for c in candidates if c.nbytes <= self.limit), key=lambda c: (c.cost, c.nbytes))[
+            :TRIED
+        ]
+        smallest = sorted(candidates, key=lambda c: (c.nbytes, len(c.cascade.layers), -c.cascade.step))[
+            :TRIED
+        ]
         best: tuple[_Candidate, Program, Built] | None = None
         least = built.plan.arena.nbytes
         for candidate in dict.fromkeys((*fitting, *smallest)):
@@ -140,8 +150,8 @@ class _Fitting:
     def _by_rows(self, call: Call) -> RowCall | None:
         if id(call) not in self._row_calls:
             cascaded = call.implementation is not None and call.implementation.cascade is not None
-            self._row_calls[id(call)] = None if cascaded else by_rows(call, self.selector)
-        return self._row_calls[id(call)]
+            self._row_calls[id(call)] = call, None if cascaded else by_rows(call, self.selector)
+        return self._row_calls[id(call)][1]
 
     def _candidates(self, program: Program, plan: Plan) -> Iterator[_Candidate]:
         live, at = _live_bytes(plan.arena, len(plan.steps)), _first_steps(program)
@@ -155,7 +165,7 @@ class _Fitting:
                     continue
                 cascade = cascade_of(calls, step, self.alignment)
                 nbytes = around + aligned(window_bytes(cascade)) + scratch
-                yield _Candidate(first, last, cascade, max(outside, nbytes), _cost(cascade))
+                yield _Candidate(first, last, cascade, max(outside, nbytes))
 
     def _runs(self, program: Program) -> Iterator[tuple[int, int, list[RowCall]]]:
         """Runs of two and more calls by rows; nothing else reads what all but the last compute."""
@@ -205,12 +215,6 @@ class _Fitting:
 
 def _kib(nbytes: int) -> str:
     return f"{nbytes / 1024:.1f} KiB"
-
-
-def _cost(cascade: Cascade) -> int:
-    """Instructions beside those of the layers."""
-    calls = sum(1 for _ in cascade.visits())
-    return calls * CALL_INSTRUCTIONS + cascade.moved() // 4 * MOVE_INSTRUCTIONS
 
 
 def _scratches(calls: Sequence[RowCall]) -> list[list[int]]:

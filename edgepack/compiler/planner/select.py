@@ -120,7 +120,7 @@ class KernelSelector:
             for warning in tried.warnings:
                 self.warn(warning)
         else:
-            given = self.schedules(call.fused)
+            given = self.schedules(groups)
             implementation = implement_pair(call.first, call.fused, self.target, constants, self.warn, given)
         call.implementation = implementation
         operators = tuple(operator for g in groups for operator in g.operators)
@@ -148,7 +148,7 @@ class KernelSelector:
                 key[2],
                 warnings.append,
                 fast_only=fast_only,
-                given=self.schedules(fused),
+                given=self.schedules((fused,)),
             )
         except RuleError as error:
             refused = str(error)

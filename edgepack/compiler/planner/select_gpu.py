@@ -69,7 +69,7 @@ class GpuSelector:
 
     def _made(self, fused: FusedGroup, half: HalfOperands) -> GpuImplementation | str:
         try:
-            return implement_on_gpu(fused, self.target, half, self.schedules(fused))
+            return implement_on_gpu(fused, self.target, half, self.schedules((fused,)))
         except RuleError as error:
             return str(error)
 

@@ -27,7 +27,7 @@ def write_choices(program: Program, selector: KernelSelector, path: Path) -> Non
         made = call.implementation
         if made is None or made.schedule is None or (rule := rule_of(made)) is None:
             continue
-        key = group_key(call.fused)
+        key = group_key(call.fused_groups)
         if key in found:
             found[key]["symbols"] = sorted({*found[key]["symbols"], *call.symbols})
             continue

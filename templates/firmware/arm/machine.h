@@ -28,7 +28,7 @@ static inline uint32_t instruction_counter(void) {
 
 static inline void million_instructions(void) {
     uint32_t left = 500000;
-    __asm__ volatile("1: subs %0, %0, #1\n bne 1b" : "+r"(left) : : "cc");
+    __asm__ volatile(".syntax unified\n1: subs %0, %0, #1\n bne 1b" : "+l"(left) : : "cc");
 }
 
 #endif

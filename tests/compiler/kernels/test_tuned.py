@@ -84,7 +84,7 @@ def pointwise(channels: int, dtype: str = "float32", *, stride: int = 1, name: s
 
 def test_a_key_is_the_same_wherever_the_group_is() -> None:
     def key(model: onnx.ModelProto) -> str:
-        (found,) = [group_key(g) for g, _ in groups_of(model, TARGET) if g.anchor is not None]
+        (found,) = [group_key([g]) for g, _ in groups_of(model, TARGET) if g.anchor is not None]
         return found
 
     first = key(pointwise(24))
