@@ -15,7 +15,7 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS
 from edgepack.compiler.kernels.narrow_integers import INT24, NARROW
 from edgepack.compiler.planner.program import Call, Program
 
-__all__ = ["mark_narrow_constants"]
+__all__ = ["mark_narrow_constants", "needed_type"]
 
 #: Groups that should have one type for a parameter, or they would have kernels of their own: those of the
 #: same operators, depthwise or not.
@@ -40,7 +40,7 @@ def mark_narrow_constants(program: Program, *, short: bool) -> None:
     for call in program.calls:
         for param in params[call.fused.name]:
             key = _alike(call.fused), param
-            needed = _needed(program.constants[call.arguments[param].index])
+            needed = needed_type(program.constants[call.arguments[param].index])
             needed = "int32" if needed == INT24 and not short else needed
             found[key] = max(found.get(key, needed), needed, key=_TYPES.index)
     for call in program.calls:
@@ -66,7 +66,7 @@ def _alike(fused: FusedGroup) -> _Alike:
     return fused.operators, int(fused.anchor.attributes.get("groups", 1)) > 1, len(fused.function.params)
 
 
-def _needed(array: Array) -> str:
+def needed_type(array: Array) -> str:
     """The narrowest type that has all numbers."""
     largest = max(int(array.max()), -1 - int(array.min()))
     return next(dtype for dtype, bits in NARROW.items() if largest < 1 << (bits - 1))

@@ -93,6 +93,21 @@ def test_a_key_is_the_same_wherever_the_group_is() -> None:
     assert "T." not in first and len({first, key(pointwise(32)), key(pointwise(24, stride=2))}) == 3
 
 
+def test_a_choice_keeps_rules_from_serving_that_would_be_asked_before() -> None:
+    """A 3x3 window is Winograd's by the rules."""
+    g = Graph("window")
+    g.output(g.op("Relu", g.conv(g.input("x", [1, 32, 24, 24]), 32, 32, 3), name="y"))
+    model = g.model()
+    (group,) = [group for group, _ in groups_of(model, TARGET) if group.anchor is not None]
+    (before,) = [k.rule for k in plan_of(model, target=TARGET).plan.kernels if "conv2d" in k.rule]
+    choice = TunedChoice(TARGET.cpu_kind, group_key([group]), "conv2d.igemm", {}, 1.1)
+    schedules = TunedSchedules([choice], TARGET, pytest.fail)
+    (after,) = [
+        k.rule for k in plan_of(model, target=TARGET, schedules=schedules).plan.kernels if "conv2d" in k.rule
+    ]
+    assert before.startswith("conv2d.winograd") and after == "conv2d.igemm"
+
+
 def test_choices_of_another_version_are_ignored_with_one_warning() -> None:
     kind = TARGET.cpu_kind
     told: list[str] = []

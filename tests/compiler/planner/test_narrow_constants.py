@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgepack.compiler.kernels.narrow_integers import NARROW, as_narrow
+from edgepack.compiler.planner.narrow_constants import needed_type
 from edgepack.config.device import load_device
 from edgepack.plan.target import Optimize
 from tests.targets.test_short_code import network
@@ -51,3 +52,13 @@ def test_numbers_of_24_bits_are_a_plane_of_16_and_one_of_8() -> None:
     low, high = stored[: 2 * len(values)].view("<u2"), stored[2 * len(values) :].view(np.int8)
     np.testing.assert_array_equal((high.astype(np.int32) << 16) | low, values)
     assert stored.nbytes * 8 == NARROW["int24"] * len(values)
+
+
+def test_the_narrowest_type_has_the_least_and_the_largest_number() -> None:
+    for dtype, bits in NARROW.items():
+        ends = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        for number in ends:
+            assert needed_type(np.array([0, number], np.int64)) == dtype
+        if dtype != "int32":
+            for number in (ends[0] - 1, ends[1] + 1):
+                assert needed_type(np.array([0, number], np.int64)) != dtype

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, MULTIPLY
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.onnx.unread_channels import drop_unread_channels
+from workbench.models.builder import Graph
 
 Array = np.ndarray[Any, Any]
 
@@ -22,35 +23,24 @@ HIDDEN, UNREAD, ZERO = 24, [1, 2, 3, 8, 9, 10, 11, 12, 17], 20
 KEPT = 16
 
 
-class Network:
+class Network(Graph):
     """A pointwise convolution, a depthwise one with padding if asked for, a pointwise one; all rescaled."""
 
     def __init__(self, *, depthwise: bool) -> None:
-        self.random = np.random.default_rng(7)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        first = self.random.integers(-90, 90, (HIDDEN, 5, 1, 1)).astype(np.int32)
+        super().__init__("network", seed=7)
+        x = self.input("x", [1, 4, 4, 5], "int32")
+        first = self.rng.integers(-90, 90, (HIDDEN, 5, 1, 1)).astype(np.int32)
         first[ZERO] = 0
-        last = self.random.integers(-90, 90, (6, HIDDEN, 1, 1)).astype(np.int32)
+        last = self.rng.integers(-90, 90, (6, HIDDEN, 1, 1)).astype(np.int32)
         last[:, UNREAD] = 0
-        self.hidden = self.scaled(self.conv("x", first), np.r_[:HIDDEN] * 31 - 400)
+        self.hidden = self.scaled(self.pointwise(x, first), np.r_[:HIDDEN] * 31 - 400)
         before = self.hidden
         if depthwise:
-            weights = self.random.integers(-90, 90, (HIDDEN, 1, 3, 3)).astype(np.int32)
-            before = self.scaled(self.conv(self.hidden, weights, HIDDEN), np.r_[:HIDDEN] * 57)
-        self.result = self.scaled(self.conv(before, last), np.r_[:6])
+            weights = self.rng.integers(-90, 90, (HIDDEN, 1, 3, 3)).astype(np.int32)
+            before = self.scaled(self.pointwise(self.hidden, weights, HIDDEN), np.r_[:HIDDEN] * 57)
+        self.result = self.scaled(self.pointwise(before, last), np.r_[:6])
 
-    def const(self, array: Array) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        name = f"{kind}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, domain=domain, **attributes))
-        return name
-
-    def conv(self, x: str, weights: Array, group: int = 1) -> str:
+    def pointwise(self, x: str, weights: Array, group: int = 1) -> str:
         first = self.op("Transpose", x, perm=[0, 3, 1, 2])
         kernel = list(weights.shape[2:])
         pads = [kernel[0] // 2] * 4
@@ -61,20 +51,18 @@ class Network:
         """Less the zero point -128 again, which is the least byte: 0 where the sum is negative."""
         count = len(bias)
         x = self.op("Add", x, self.const(bias.astype(np.int32)))
-        factors = self.random.integers(1 << 30, (1 << 31) - 1, count).astype(np.int32)
-        shifts = self.random.integers(-8, -5, count).astype(np.int32)
+        factors = self.rng.integers(1 << 30, (1 << 31) - 1, count).astype(np.int32)
+        shifts = self.rng.integers(-8, -5, count).astype(np.int32)
         x = self.op(MULTIPLY, x, self.const(factors), self.const(shifts), domain=DOMAIN, largest=1 << 22)
         x = self.op("Add", x, self.const(np.array(-128, np.int32)))
         x = self.op("Clip", x, self.const(np.array(-128, np.int32)), self.const(np.array(127, np.int32)))
         x = self.op("Cast", self.op("Cast", x, to=TensorProto.INT8), to=TensorProto.INT32)
         return self.op("Sub", x, self.const(np.array(-128, np.int32)))
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
-        given = helper.make_tensor_value_info("x", TensorProto.INT32, [1, 4, 4, 5])
-        results = [helper.make_tensor_value_info(name, TensorProto.INT32, None) for name in outputs]
-        graph = helper.make_graph(self.nodes, "g", [given], results, self.constants)
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    def with_outputs(self, *names: str) -> onnx.ModelProto:
+        for name in names:
+            self.output(name, "int32")
+        return self.model()
 
 
 def widths(model: onnx.ModelProto) -> list[tuple[int, ...]]:
@@ -96,7 +84,7 @@ def after(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def test_channels_that_nothing_reads_are_not_computed_by_any_layer_before() -> None:
     network = Network(depthwise=True)
-    model = after(network.model(network.result))
+    model = after(network.with_outputs(network.result))
     assert widths(model) == [(KEPT, 5, 1, 1), (KEPT, 1, 3, 3), (6, KEPT, 1, 1)]
     depthwise = [node for node in model.graph.node if node.op_type == "Conv"][1]
     assert next(a.i for a in depthwise.attribute if a.name == "group") == KEPT
@@ -106,15 +94,16 @@ def test_channels_that_nothing_reads_are_not_computed_by_any_layer_before() -> N
 def test_channels_without_weights_are_left_out_where_they_are_always_0(bias: int, kept: int) -> None:
     """Twelve channels are read that have weights; of three more the biases decide."""
     network = Network(depthwise=False)
-    first, biases = (numpy_helper.to_array(network.constants[i]).copy() for i in (0, 1))
-    first[[0, 4, ZERO]], biases[[0, 4, ZERO]] = 0, bias << 6
-    network.constants[:2] = (numpy_helper.from_array(a, n) for a, n in ((first, "c0"), (biases, "c1")))
-    assert widths(after(network.model(network.result))) == [(kept, 5, 1, 1), (6, kept, 1, 1)]
+    for name, value in (("const_0", 0), ("const_1", bias << 6)):  # the first layer's weights and biases
+        array = numpy_helper.to_array(network.initializers[name]).copy()
+        array[[0, 4, ZERO]] = value
+        network.const(array, name=name)
+    assert widths(after(network.with_outputs(network.result))) == [(kept, 5, 1, 1), (6, kept, 1, 1)]
 
 
 @pytest.mark.parametrize("what", ["an output", "another reader"])
 def test_channels_that_something_else_reads_stay(what: str) -> None:
     network = Network(depthwise=True)
     others = [network.hidden] if what == "an output" else [network.op("Neg", network.hidden)]
-    model = after(network.model(network.result, *others))
+    model = after(network.with_outputs(network.result, *others))
     assert widths(model)[0] == (HIDDEN, 5, 1, 1)
