@@ -76,7 +76,7 @@ class Programs:
         if device.variants:
             raise ConfigError(
                 f"{device.name} has kernels for several kinds of CPU, which are tuned one by one.",
-                hint=f"Tune for each, into one file: {', '.join([*device.variants, '...'])}.",
+                hint=f"Tune for each, into one file: {', '.join(device.variants)}.",
             )
         self.target = target
         self.runs = FEWEST
