@@ -17,7 +17,7 @@ from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.output_facts import tolerances
 from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.graph.lower import Lowered, lower
+from edgepack.compiler.graph.lower import Lowered, lower_with_graphs
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.kernels.schedule import Given, Schedules
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
@@ -160,7 +160,7 @@ def _lower(model: onnx.ModelProto, maxima: Mapping[str, int], forms: Forms) -> t
     if key in _lowered:
         return _lowered[key]
     imported = import_model(model, maxima)
-    result = imported, lower(imported.module, forms)
+    result = imported, lower_with_graphs(imported.module, imported.graphs, forms)
     if len(content) <= KEPT:
         _lowered[key] = result
     return result

@@ -28,6 +28,7 @@ from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
 from edgepack.pipeline.cache import Cache, objects_key
+from edgepack.plan.branch import Branch
 from edgepack.plan.cascade import Cascade
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT, Argument, Kernel, Plan, Step
@@ -138,9 +139,18 @@ class Executor:
         rng = np.random.default_rng(seed)
         of_run = memories(plan, built.constants, inputs, poison)
         before = {kind: [m.bytes.copy() for m in of_run[kind]] for kind in ("input", "constant")}
-        for step in plan.steps:
+        branches = any(kernel.branch for kernel in plan.kernels)
+        at = 0
+        while at < len(plan.steps):
+            step = plan.steps[at]
             assert isinstance(step, Step)
-            self.call(plan, step, of_run, rng, poison)
+            branch = plan.kernel(step.kernel).branch
+            if branches:
+                _poison_unused(plan, at, of_run["arena"][0], poison)
+            if branch is None:
+                self.call(plan, step, of_run, rng, poison)
+            taken = branch is not None and _is_taken(branch, step, of_run)
+            at = step.target if taken else at + 1
         for kind, contents in before.items():
             for i, (content, memory) in enumerate(zip(contents, of_run[kind], strict=True)):
                 assert (content == memory.bytes).all(), f"a kernel wrote to {kind} {i} of {name}"
@@ -228,6 +238,33 @@ def address(argument: Argument, of_run: Mapping[str, list[Memory]], scratch: int
     if argument.kind == "scratch":
         return of_run["arena"][0].pointer(scratch + argument.offset)
     return of_run[argument.kind][argument.index].pointer(argument.offset)
+
+
+def _poison_unused(plan: Plan, step: int, arena: Memory, poison: int) -> None:
+    """Overwrites what of the arena no buffer holds that is in use at a step: what one trip of a loop leaves
+    there is not for the next one."""
+    held = np.zeros(len(arena.bytes), bool)
+    for buffer in plan.arena.buffers:
+        if buffer.first_step <= step <= buffer.last_step:
+            held[buffer.offset : buffer.offset + buffer.nbytes] = True
+    arena.bytes[~held] = poison
+
+
+def _is_taken(branch: Branch, step: Step, of_run: Mapping[str, list[Memory]]) -> bool:
+    """What ``templates/runtime/branch/branch.h`` decides."""
+    pointers = iter([address(argument, of_run, 0) for argument in step.arguments])
+    if branch.kind == "always":
+        return True
+    if branch.kind == "unless":
+        return not ctypes.c_uint8.from_address(next(pointers)).value
+    counter = ctypes.c_int64.from_address(next(pointers))
+    counter.value = 0 if branch.kind == "begin" else counter.value + 1
+    more = counter.value < branch.most
+    if branch.trips:
+        more = counter.value < ctypes.c_int64.from_address(next(pointers)).value and more
+    if branch.condition:
+        more = bool(ctypes.c_uint8.from_address(next(pointers)).value) and more
+    return more == (branch.kind == "again")
 
 
 def _ranges(tasks: int, rng: np.random.Generator) -> list[tuple[int, int]]:

@@ -26,6 +26,8 @@ from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tvm.ir import IRModule
 
     from edgepack.compiler.frontend.base import Float16Weights, Frontend, ImportedModel, ImportOptions
@@ -120,28 +122,30 @@ def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
 def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel, Lowered]:
     """A prepared model, but for its module, and its fused operators, in which a target has no other part: the
     variants of a library share them."""
-    from edgepack.compiler.graph.lower import lower
+    from edgepack.compiler.graph.lower import lower_with_graphs
 
-    module, about = _loaded(frontend, imported)
-    return about, lower(module.pop(), forms, about.layout)
+    modules, about = _loaded(frontend, imported)
+    return about, lower_with_graphs(*modules.pop(), forms, about.layout)
 
 
-def _loaded(frontend: str, imported: str) -> tuple[list[IRModule], ImportedModel]:
-    """A prepared model and, in a list, its module: taken out of it, nobody else keeps the weights in memory
-    while the passes make others of them."""
+def _loaded(
+    frontend: str, imported: str
+) -> tuple[list[tuple[IRModule, Mapping[str, IRModule]]], ImportedModel]:
+    """A prepared model and, in a list, its module and those of its Ifs and loops: taken out of it, nobody else
+    keeps the weights in memory while the passes make others of them."""
     loaded = _frontend({"frontend": frontend}).load(Path(imported))
-    return [loaded.module], replace(loaded, module=None)
+    return [(loaded.module, loaded.graphs)], replace(loaded, module=None, graphs={})
 
 
 def _recorded(job: dict[str, Any], forms: Forms) -> tuple[ImportedModel, Lowered, StagesRecorder]:
     """As :func:`_lowered`, and what has recorded how the graph changed."""
-    from edgepack.compiler.graph.lower import lower
+    from edgepack.compiler.graph.lower import lower_with_graphs
     from edgepack.compiler.stages.recorder import StagesRecorder
 
-    module, about = _loaded(job["frontend"], job["imported"])
+    modules, about = _loaded(job["frontend"], job["imported"])
     recorder = StagesRecorder(Path(job["stages"]), about.signature.nodes)
-    recorder.imported(module[0])
-    return about, lower(module.pop(), forms, about.layout, recorder.observe), recorder
+    recorder.imported(modules[0][0])
+    return about, lower_with_graphs(*modules.pop(), forms, about.layout, recorder.observe), recorder
 
 
 def _with_weights(target: Target, stored: Float16Weights) -> Target:
@@ -209,7 +213,7 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events)
 
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     """Import and plan without recording anything, and without machine code."""
-    from edgepack.compiler.graph.lower import lower
+    from edgepack.compiler.graph.lower import lower_with_graphs
     from edgepack.compiler.kernels.preferred_forms import preferred_forms
     from edgepack.compiler.plan_for import plan_for
     from edgepack.plan.targets import target_from_json
@@ -220,7 +224,9 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     imported = frontend.load(folder)
     events.stage("optimise")
     target = _with_weights(target_from_json(job["target"]), imported.float16_weights)
-    lowered = lower(imported.module, preferred_forms(target), imported.layout)
+    lowered = lower_with_graphs(
+        imported.module, imported.graphs, preferred_forms(target), imported.layout
+    )
     events.stage("kernels")
     named = {"name": "model", "symbol_prefix": ""}
     built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"])

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Literal, TypeAlias
 
+from edgepack.plan.branch import Branch
 from edgepack.plan.cascade import Cascade
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -184,6 +185,8 @@ class Kernel:
         numbers: those numbers, int32, to which that function has a pointer before ``lo`` and ``hi``.
         cascade: kernels of the same plan that it calls, stripe by stripe; the object file then has no such
             symbol, and steps call a function of the generated C. None elsewhere.
+        branch: what it decides, if it is one of the runtime's functions that say where a run goes on. None
+            elsewhere.
     """
 
     symbol: str
@@ -198,18 +201,21 @@ class Kernel:
     function: str = ""
     numbers: tuple[int, ...] = ()
     cascade: Cascade | None = None
+    branch: Branch | None = None
 
 
 @dataclass(frozen=True)
 class Step:
     """One execution of a kernel on the CPU. ``tasks`` of it may run in any order on any thread; steps run in
-    order.
+    order, but for branches.
 
     Attributes:
         kernel: its symbol.
         nodes: names of the model's nodes that it computes.
         scratch_bytes: scratch of one thread, a multiple of ALIGNMENT; 0 if it needs none.
         scratch_offset: where in the arena thread 0's scratch lies; thread t's is t * scratch_bytes behind.
+        target: of a branch that is taken, the step with which the run goes on; as many as there are steps: it
+            is over. -1 elsewhere.
     """
 
     kernel: str
@@ -218,6 +224,7 @@ class Step:
     nodes: tuple[str, ...] = ()
     scratch_bytes: int = 0
     scratch_offset: int = 0
+    target: int = -1
 
 
 @dataclass(frozen=True)
@@ -339,11 +346,13 @@ def _step(data: dict[str, Any]) -> AnyStep:
 def _kernel(data: dict[str, Any]) -> Kernel:
     function = data.get("c_function")
     cascade = data.get("cascade")
+    branch = data.get("branch")
     read = {
         "ops": tuple(data["ops"]),
         "numbers": tuple(data["numbers"]),
         "c_function": CFunction.from_json(function) if function is not None else None,
         "cascade": Cascade.from_json(cascade) if cascade is not None else None,
+        "branch": Branch(**branch) if branch is not None else None,
     }
     return Kernel(**{**data, **read})
 

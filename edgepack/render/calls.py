@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgepack.plan.branch import Branch
 from edgepack.plan.cascade import Cascade, CascadeLayer
 from edgepack.plan.types import Kernel, Plan
 
-__all__ = ["cascade_values", "kernel_call", "table_name"]
+__all__ = ["branch_call", "cascade_values", "kernel_call", "table_name"]
 
 
 def table_name(kernel: Kernel) -> str:
@@ -23,6 +24,20 @@ def kernel_call(kernel: Kernel, pointers: Sequence[str], tasks: Sequence[str]) -
     """
     numbers = [f"(void *){table_name(kernel)}"] if kernel.numbers else []
     return f"{kernel.function or kernel.symbol}({', '.join([*pointers, *numbers, *tasks])})"
+
+
+def branch_call(branch: Branch, pointers: Sequence[str]) -> str:
+    """The call of what decides where a run goes on, as a C expression."""
+    if branch.kind == "always":
+        return "1"
+    if branch.kind == "unless":
+        return f"ep_unless({pointers[0]})"
+    given = iter(pointers)
+    counter = next(given)
+    trips = next(given) if branch.trips else "NULL"
+    condition = next(given) if branch.condition else "NULL"
+    most = f"INT64_C({branch.most}), {int(branch.bounded)}"
+    return f"ep_loop_{branch.kind}({counter}, {trips}, {condition}, {most})"
 
 
 def cascade_values(plan: Plan, kernel: Kernel, cascade: Cascade) -> dict[str, object]:

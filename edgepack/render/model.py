@@ -11,7 +11,7 @@ from edgepack.plan.dtypes import C_TYPES
 from edgepack.plan.memories import ArenaBank, ParamsPiece, Placed
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import ALIGNMENT, AnyStep, Argument, ParamsMode, Plan, Step
-from edgepack.render.calls import cascade_values, kernel_call, table_name
+from edgepack.render.calls import branch_call, cascade_values, kernel_call, table_name
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
 from edgepack.render.names import c_identifier, c_string
 from edgepack.render.params_file import params_data_offset, params_file_bytes
@@ -130,6 +130,7 @@ def render_model(
             "keep_denormals": execution.keep_denormals,
             **_gpu_sizes(variants),
             "cascades": any(k.cascade for variant in variants for k in variant.plan.kernels),
+            "branches": any(k.branch for variant in variants for k in variant.plan.kernels),
             "direct": _direct(plan, execution) if execution.direct else None,
             "params_section": _quoted_section(execution.placed),
             "pieces": _pieces(plan, execution),
@@ -208,7 +209,7 @@ def _variant(variant: Variant, index: int, count: int, execution: Execution) -> 
         ],
         "step_count": len(plan.steps),
         "step_scratch": _rows([n for s in plan.steps for n in _scratch(s)] or [0, 0]),
-        "step_tasks": _rows([s.tasks if isinstance(s, Step) else 1 for s in plan.steps] or [0]),
+        "step_tasks": _rows([_tasks(s) for s in plan.steps] or [0]),
         "gpu": gpu_values(plan, variant.gpu) if plan.gpu_api else None,
         "cpu_features": _cpu_features(execution.cpu_arch, variant.cpu_requires),
         "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
@@ -218,7 +219,12 @@ def _variant(variant: Variant, index: int, count: int, execution: Execution) -> 
 def _direct(plan: Plan, execution: Execution) -> dict[str, object]:
     """What ``model.c.j2`` names of the function that runs the model without a session."""
     return {
-        "calls": [_direct_call(plan, s, execution) for s in plan.steps if isinstance(s, Step)],
+        "steps": [
+            {"call": _direct_call(plan, s, execution), "target": s.target}
+            for s in plan.steps
+            if isinstance(s, Step)
+        ],
+        "branches": any(kernel.branch for kernel in plan.kernels),
         "data_offset": params_data_offset(plan, listed=execution.params_listed),
     }
 
@@ -242,6 +248,13 @@ def _scratch(step: AnyStep) -> tuple[int, int]:
     return (step.scratch_offset, step.scratch_bytes) if isinstance(step, Step) else (0, 0)
 
 
+def _tasks(step: AnyStep) -> int:
+    """Of a step on the CPU; of a branch -1 - the step with which the run goes on if it is taken."""
+    if not isinstance(step, Step):
+        return 1
+    return step.tasks if step.target < 0 else -1 - step.target
+
+
 def _kernels(plan: Plan) -> list[dict[str, str]]:
     """Names and types of the parameters of the kernels' C prototypes."""
     return [
@@ -250,7 +263,11 @@ def _kernels(plan: Plan) -> list[dict[str, str]]:
             "parameters": ", ".join(["void *"] * (k.pointers + bool(k.numbers)) + ["int32_t", "int32_t"]),
         }
         for k in plan.kernels
-        if k.c_function is None and k.cascade is None and k.backend == "cpu" and k.function in {"", k.symbol}
+        if k.c_function is None
+        and k.cascade is None
+        and k.branch is None
+        and k.backend == "cpu"
+        and k.function in {"", k.symbol}
     ]
 
 
@@ -296,6 +313,8 @@ def _called(plan: Plan, step: Step, arguments: Sequence[str], tasks: tuple[str, 
         )
     if not 0 <= step.tasks < 2**31:
         raise InternalError(f"A step of kernel {kernel.symbol} has {step.tasks} tasks.")
+    if kernel.branch is not None:
+        return branch_call(kernel.branch, arguments)
     function = kernel.c_function
     if function is None:
         return kernel_call(kernel, arguments, tasks)

@@ -143,12 +143,14 @@ static void late(const char *root) {
     run_way(session, 0);
     memset(times, 0, sizeof times);
     for (uint64_t phases = STEPS; phases < (uint64_t)1 << 32; phases += EP_SPAN / 4 - 1) {
+        EP_STORE(&session->sync.steps[0], (uint32_t)STEPS); /* over */
+        EP_STORE(&session->sync.steps[1], (uint32_t)STEPS);
         EP_STORE(&session->sync.phase, (uint32_t)phases);
         for (uint32_t share = 0; share < THREADS; share++) {
             EP_STORE(&session->shares[share].next, (uint32_t)phases * EP_PIECES);
             CHECK(ep_do_share(session, 0, 0, share, 1) == 0);
         }
-        ep_walk(session, 1, STEPS);
+        ep_walk(session, 1);
         CHECK(EP_LOAD(&session->sync.phase) == (uint32_t)phases);
     }
     for (int task = 0; task < MOST; task++) {

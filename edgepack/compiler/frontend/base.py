@@ -89,6 +89,9 @@ class ImportedModel:
         float16_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
             fast" (the target has instructions that convert them), or "never".
         calibration: how large its values were in the recorded run, where that was asked for.
+        graphs: modules of the graphs inside its Ifs and loops, also of those inside these, by the names that
+            the operators ``region`` (``graph/opaque.py``) have for them. The names of their variables lead to
+            ``signature.nodes`` too.
     """
 
     module: tvm.IRModule
@@ -97,6 +100,7 @@ class ImportedModel:
     layout: Layout
     float16_weights: Float16Weights = "never"
     calibration: CalibrationRanges = NOT_CALIBRATED
+    graphs: Mapping[str, tvm.IRModule] = field(default_factory=dict)
 
 
 class Frontend(Protocol):

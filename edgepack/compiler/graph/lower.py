@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import tvm
 import tvm_ffi
@@ -19,7 +19,7 @@ from edgepack.compiler.graph.legalize import ANCHOR
 from edgepack.compiler.graph.pass_groups import PASS_GROUPS, TO_LOOPS, Asked, PassGroup
 from edgepack.compiler.graph.rewrite import node_index, op_name
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["Lowered", "lower", "lower_with_graphs"]
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,39 @@ class Lowered:
             tuples and constants.
         groups: the fused groups, by the names of their functions.
         warnings: what the user is told of the model's form.
+        graphs: those inside its Ifs and loops, lowered, also those inside these, by name.
     """
 
     module: IRModule
     groups: Mapping[str, FusedGroup]
     warnings: tuple[str, ...] = ()
+    graphs: Mapping[str, Lowered] = field(default_factory=dict)
+
+
+def lower_with_graphs(
+    module: IRModule,
+    graphs: Mapping[str, IRModule],
+    forms: Forms | None = None,
+    layout: Layout = "NCHW",
+    observe: Callable[[PassGroup, IRModule], None] | None = None,
+) -> Lowered:
+    """Lowers a module and those of the graphs inside its Ifs and loops.
+
+    Args:
+        graphs: by name.
+        forms, layout, observe: as for :func:`lower`; only the module itself is observed.
+    """
+    inside = {name: _named(lower(graph, forms, layout), name) for name, graph in graphs.items()}
+    lowered = lower(module, forms, layout, observe)
+    said = (lowered.warnings, *(one.warnings for one in inside.values()))
+    warnings = tuple(dict.fromkeys(text for texts in said for text in texts))
+    return replace(lowered, warnings=warnings, graphs=inside)
+
+
+def _named(lowered: Lowered, name: str) -> Lowered:
+    """A graph whose fused groups have names that no other graph's have."""
+    groups = {key: replace(group, name=f"{name}_{group.name}") for key, group in lowered.groups.items()}
+    return replace(lowered, groups=groups)
 
 
 def lower(

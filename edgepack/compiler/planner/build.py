@@ -16,6 +16,7 @@ from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.narrow_constants import mark_narrow_constants
 from edgepack.compiler.planner.program import Program, read_program
 from edgepack.compiler.planner.ram_budget import arena_limit, fit_ram
+from edgepack.compiler.planner.regions import linked
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.shared_kernels import share_kernels
 from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
@@ -77,10 +78,12 @@ def select_kernels(
 ) -> tuple[Program, KernelSelector]:
     """The program, whose calls have kernels, and what selected them; arguments as for :func:`build_plan`."""
     program = read_program(lowered)
-    if target.float16_weights:
-        mark_float16_weights(program)
-    if target.freestanding:
-        mark_narrow_constants(program, short=target.optimize == "size")
+    programs = list(program.programs())
+    for one in programs:
+        if target.float16_weights:
+            mark_float16_weights(one)
+        if target.freestanding:
+            mark_narrow_constants(one, short=target.optimize == "size")
     kept = (
         mark_float16_products(program, signature.nodes, measured.calibration)
         if target.float16_products and target.opt_level >= TILED
@@ -89,13 +92,14 @@ def select_kernels(
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
     for text in (*lowered.warnings, *kept, *_of_options(target)):
         selector.warn(text)
-    if target.opt_level >= ALL:
-        concat_in_place(program, selector.try_select_as)
-        fuse_pairs(program, selector.try_select)
-    select_or_split(program, selector)
-    if target.opt_level >= ALL:
-        for call in plan_weight_prefetch(program.calls, target):
-            selector.add_prefetch(call)
+    for one in programs:
+        if target.opt_level >= ALL:
+            concat_in_place(one, selector.try_select_as)
+            fuse_pairs(one, selector.try_select)
+        select_or_split(one, selector)
+        if target.opt_level >= ALL:
+            for call in plan_weight_prefetch(one.calls, target):
+                selector.add_prefetch(call)
     return program, selector
 
 
@@ -105,17 +109,20 @@ def lay_out(program: Program, selector: KernelSelector, signature: Signature, na
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: notes/2026-11-21-threads.md.
     threads = 1 if target.optimize == "latency" else target.threads
-    floats = float_work(program.calls, target)
+    calls = program.kernel_calls()
+    floats = float_work(calls, target)
     if text := describe_float_calls(floats, target):
         selector.warn(text)
-    slow = describe_slow_kernels(program.calls, signature.nodes, target) if target.opt_level >= ALL else ()
+    slow = describe_slow_kernels(calls, signature.nodes, target) if target.opt_level >= ALL else ()
     for text in slow:
         selector.warn(text)
 
-    def laid_out(program: Program) -> Built:
-        return Layout(program, signature, selector, threads=threads).finish(name, slow)
+    regions = linked(program)
 
-    if (limit := arena_limit(target, signature)) and target.opt_level >= ALL:
+    def laid_out(program: Program) -> Built:
+        return Layout(program, signature, selector, threads=threads, regions=regions).finish(name, slow)
+
+    if (limit := arena_limit(target, signature)) and target.opt_level >= ALL and not regions:
         built = fit_ram(program, selector, limit, laid_out)
     else:
         built = laid_out(program)

@@ -14,6 +14,7 @@ from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.placement import describe_placement, place
 from edgepack.compiler.planner.program import read_program
+from edgepack.compiler.planner.regions import linked
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.select_gpu import GpuSelector
 from edgepack.compiler.planner.split import select_or_split
@@ -48,7 +49,7 @@ def build_gpu_plan(
     for text in (*lowered.warnings, *filter(None, [describe_level(target.opt_level)])):
         cpu.warn(text)
     for call in program.calls:
-        reason = gpu.select(call, HalfTensors().of_call(call))
+        reason = "" if call.graphs else gpu.select(call, HalfTensors().of_call(call))
         if reason:
             cpu.warn(f"kernel {call.fused.title}: the CPU computes it, for the GPU has no kernel ({reason})")
     place(program, signature, target, cpu)
@@ -58,7 +59,9 @@ def build_gpu_plan(
     for call in program.calls:
         if call.gpu is not None and half.of_call(call) != HalfTensors().of_call(call):
             gpu.select(call, half.of_call(call))
-    select_or_split(program, cpu)
+    for one in list(program.programs()):
+        select_or_split(one, cpu)
     for text in describe_placement(program, signature, target):
         cpu.warn(text)
-    return Layout(program, signature, cpu, gpu=gpu, half=half).finish(name)
+    regions = linked(program)
+    return Layout(program, signature, cpu, gpu=gpu, half=half, regions=regions).finish(name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, assert_never
 
 import numpy as np
@@ -24,6 +25,8 @@ from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.float16_gpu import HalfTensors
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.region_steps import RegionSteps
+from edgepack.compiler.planner.regions import Region
 from edgepack.compiler.planner.select_gpu import GpuSelector
 from edgepack.plan.types import AnyStep, Argument, Copy, Launch, Plan, Signature, Step
 
@@ -59,6 +62,7 @@ class Layout:
         threads: for how many the CPU's arena has room for scratch.
         gpu: the GPU's kernels; None for a plan of the CPU alone.
         half: what is float16 in the GPU's memory.
+        regions: the program's Ifs and loops (:func:`edgepack.compiler.planner.regions.linked`).
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Layout:
         threads: int = 1,
         gpu: GpuSelector | None = None,
         half: HalfTensors | None = None,
+        regions: Mapping[int, Region] = MappingProxyType({}),
     ) -> None:
         self.program, self.signature, self.cpu, self.gpu = program, signature, cpu, gpu
         self.threads, self.half = threads, half or HalfTensors()
@@ -89,28 +94,38 @@ class Layout:
             for i, value in reversed(list(enumerate(program.outputs)))
             if value.kind == "buffer"
         }
+        self._regions = RegionSteps(self, regions)
         for call in program.calls:
-            if call.gpu is not None:
-                self._launches(call)
-            else:
-                self._host_steps(call)
+            self._steps(call)
         for index, value in enumerate(program.outputs):
             self._deliver(value, index)
 
     # Memory ----------------------------------------------------------------------------------------------
 
-    def _request(self, side: Side, name: str, nbytes: int) -> Argument:
+    def request(self, side: Side, name: str, nbytes: int) -> Argument:
         """A new buffer in an arena, in use from the step that comes next."""
         requests, at = self.requests[side], len(self.steps)
         size = max(-(-nbytes // GPU_ALIGNMENT) * GPU_ALIGNMENT, 1) if side == "gpu" else nbytes
         requests.append(Request(name, size, at, at))
         return Argument("device" if side == "gpu" else "arena", len(requests) - 1, 0, nbytes)
 
-    def _numbered(self, side: Side, name: str) -> str:
+    def numbered(self, side: Side, name: str) -> str:
         """A name for a buffer of which there may be more."""
         return f"{name}{'' if self.gpu is None else '_'}{len(self.requests[side])}"
 
-    def _touch(self, argument: Argument, step: int) -> None:
+    def nbytes(self, value: Value) -> int:
+        """Of a tensor of the program, as the CPU has it."""
+        if value.kind == "input":
+            return self.signature.inputs[value.index].nbytes
+        if value.kind == "constant":
+            return self.program.constants[value.index].nbytes
+        return self.program.buffers[value.index].nbytes
+
+    def alias(self, value: Value, place: Argument) -> None:
+        """Has a tensor that no step has computed yet computed at a place that there is."""
+        self._places[("cpu", value.kind, value.index)] = place
+
+    def touch(self, argument: Argument, step: int) -> None:
         """Notes that a buffer is in use at a step."""
         if argument.kind in {"device", "arena"}:
             requests = self.requests["gpu" if argument.kind == "device" else "cpu"]
@@ -119,10 +134,9 @@ class Layout:
             requests[argument.index] = replace(request, first_step=first, last_step=last)
 
     def _nbytes(self, value: Value) -> int:
-        if value.kind == "input":
-            return self.signature.inputs[value.index].nbytes
-        nbytes = self.program.buffers[value.index].nbytes
-        return nbytes // 2 if self.half.holds(value) else nbytes
+        """Of a tensor that is no constant, as the GPU has it."""
+        nbytes = self.nbytes(value)
+        return nbytes // 2 if value.kind == "buffer" and self.half.holds(value) else nbytes
 
     def _new(self, side: Side, value: Value) -> Argument:
         """A place for a tensor; on the CPU that is the caller's memory, for an output."""
@@ -130,12 +144,12 @@ class Layout:
             place = Argument("output", self._outputs[value.index])
         else:
             name = f"buffer{value.index}"
-            name = name if self.gpu is None else self._numbered(side, name)
-            place = self._request(side, name, self._nbytes(value))
+            name = name if self.gpu is None else self.numbered(side, name)
+            place = self.request(side, name, self._nbytes(value))
         self._places[(side, value.kind, value.index)] = place
         return place
 
-    def _on(self, side: Side, value: Value) -> Argument:
+    def on(self, side: Side, value: Value) -> Argument:
         """Where a tensor is on one side: a new place if it is on none, and a copy if it is on the other."""
         if value.kind == "constant":
             narrow = side == "gpu" and self.half.holds(value)
@@ -146,10 +160,10 @@ class Layout:
         if key not in self._places:
             across: Side = "cpu" if side == "gpu" else "gpu"
             if value.kind == "input" or (across, value.kind, value.index) in self._places:
-                other = self._on(across, value)
+                other = self.on(across, value)
                 place = self._new(side, value)
                 host, device = (other, place) if side == "gpu" else (place, other)
-                self._add(Copy(side == "gpu", host, device), (host, device))
+                self.add(Copy(side == "gpu", host, device), (host, device))
             else:
                 self._new(side, value)
         place = self._places[key]
@@ -165,20 +179,28 @@ class Layout:
 
     # Steps -----------------------------------------------------------------------------------------------
 
-    def _add(self, step: AnyStep, arguments: Sequence[Argument]) -> None:
+    def _steps(self, call: Call) -> None:
+        if call.gpu is not None:
+            self._launches(call)
+        elif call.graphs:
+            self._regions.add(call)
+        else:
+            self.host_steps(call)
+
+    def add(self, step: AnyStep, arguments: Sequence[Argument]) -> None:
         for argument in arguments:
-            self._touch(argument, len(self.steps))
+            self.touch(argument, len(self.steps))
         self.steps.append(step)
 
-    def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
+    def names(self, nodes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.signature.nodes[i] for i in nodes if i < len(self.signature.nodes))
 
     def _launches(self, call: Call) -> None:
         assert call.gpu is not None
         read = {o.index for stage in call.gpu.stages for o in stage.operands if o.kind == "param"}
-        params = {i: self._on("gpu", value) for i, value in enumerate(call.arguments) if i in read}
+        params = {i: self.on("gpu", value) for i, value in enumerate(call.arguments) if i in read}
         outputs = [self._new("gpu", value) for value in call.results]
-        temps = [self._request("gpu", self._numbered("gpu", "temp"), nbytes) for nbytes in call.gpu.temps]
+        temps = [self.request("gpu", self.numbered("gpu", "temp"), nbytes) for nbytes in call.gpu.temps]
         for stage, symbol in zip(call.gpu.stages, call.symbols, strict=True):
             packed = [self._packed(call, packing) for packing in stage.packed]
             others = {"output": outputs, "temp": temps, "packed": packed}
@@ -186,26 +208,27 @@ class Layout:
                 params[o.index] if o.kind == "param" else others[o.kind][o.index] for o in stage.operands
             )
             launch = Launch(
-                symbol, arguments, stage.groups, stage.threads, stage.local_bytes, self._names(call.nodes)
+                symbol, arguments, stage.groups, stage.threads, stage.local_bytes, self.names(call.nodes)
             )
-            self._add(launch, (*arguments, *outputs))
+            self.add(launch, (*arguments, *outputs))
 
-    def _host_steps(self, call: Call) -> None:
+    def host_steps(self, call: Call) -> None:
+        """The steps of a call of kernels on the CPU."""
         implementation = call.implementation
         assert implementation is not None
-        read = [self._on("cpu", value) for value in call.arguments if value.kind != "constant"]
+        read = [self.on("cpu", value) for value in call.arguments if value.kind != "constant"]
         first = len(self.steps)
         temps = self._temps(implementation, first)
         for stage, symbol in zip(implementation.stages, call.symbols, strict=True):
             arguments = tuple(self._argument(o, call, implementation, temps) for o in stage.operands)
             scratch = self._scratch(implementation, stage)
-            self.steps.append(Step(symbol, stage.tasks, arguments, self._names(call.nodes), scratch))
+            self.steps.append(Step(symbol, stage.tasks, arguments, self.names(call.nodes), scratch))
         last = len(self.steps) - 1
         for value in call.results:  # written by some stage; conservatively live through all of them
-            self._touch(self._on("cpu", value), first)
-            self._touch(self._on("cpu", value), last)
+            self.touch(self.on("cpu", value), first)
+            self.touch(self.on("cpu", value), last)
         for argument in read:
-            self._touch(argument, last)
+            self.touch(argument, last)
         self._share(call, implementation)
 
     def _share(self, call: Call, implementation: Implementation) -> None:
@@ -218,7 +241,7 @@ class Layout:
             assert overlap.most is None or [stage.tasks for stage in implementation.stages] == [1]
             if value.kind != "buffer" or again or len(call.results) != 1:
                 continue
-            read, written = self._on("cpu", value), self._on("cpu", call.results[0])
+            read, written = self.on("cpu", value), self.on("cpu", call.results[0])
             if {read.kind, written.kind} == {"arena"} and read.offset == written.offset == 0:
                 self.shared.append(Shared(read.index, written.index, overlap.most))
 
@@ -227,7 +250,7 @@ class Layout:
         temps = []
         for number, nbytes in enumerate(implementation.temps):
             used = [i for i, s in enumerate(implementation.stages) if Operand("temp", number) in s.operands]
-            temp = self._request("cpu", self._numbered("cpu", "temp"), nbytes)
+            temp = self.request("cpu", self.numbered("cpu", "temp"), nbytes)
             begin, end = first + min(used, default=0), first + max(used, default=0)
             request = self.requests["cpu"][temp.index]
             self.requests["cpu"][temp.index] = replace(request, first_step=begin, last_step=end)
@@ -239,7 +262,7 @@ class Layout:
         used = any(operand.kind == "scratch" for operand in stage.operands)
         nbytes = sum(aligned(n) for n in implementation.scratch) if used else 0
         if nbytes:
-            self._request("cpu", f"scratch{len(self.steps)}", self.threads * nbytes)
+            self.request("cpu", f"scratch{len(self.steps)}", self.threads * nbytes)
             self.scratch_bytes = max(self.scratch_bytes, nbytes)
         return nbytes
 
@@ -253,7 +276,7 @@ class Layout:
                 if operand.narrowed:
                     transform = partial(as_narrow, dtype=operand.narrowed)
                     return self._constant(self.pool.add(value.index, operand.narrowed, transform))
-                place = self._on("cpu", value)
+                place = self.on("cpu", value)
                 return replace(place, offset=place.offset + operand.offset)
             case "packed":
                 return self._packed(call, implementation.packed[operand.index])
@@ -277,17 +300,25 @@ class Layout:
         device = self._places.get(("gpu", value.kind, value.index))
         if device is not None and value.kind == "buffer":
             if self._places.get(("cpu", value.kind, value.index)) != place:
-                self._add(Copy(False, place, device), (device,))
+                self.add(Copy(False, place, device), (device,))
             return
         if value.kind == "buffer" and self._outputs[value.index] == index:
             return
-        nbytes = self.signature.outputs[index].nbytes
-        implementation = copy(nbytes)
-        kernels = self.cpu.kernels.items()
-        known = [s for s, k in kernels if k.rule == "copy" and k.bytes_moved == 2 * nbytes]
-        symbol = known[0] if known else self.cpu.add(implementation, ("copy",), 2 * nbytes)[0]
-        source = self._on("cpu", value)
-        self._add(Step(symbol, implementation.stages[0].tasks, (source, place)), (source,))
+        self.copy(self.on("cpu", value), place, self.signature.outputs[index].nbytes)
+
+    def copy(self, source: Argument, target: Argument, nbytes: int) -> None:
+        """A step that copies bytes in the CPU's memory."""
+        self.kernel(copy(nbytes), 2 * nbytes, (source, target))
+
+    def kernel(
+        self, implementation: Implementation, bytes_moved: int, arguments: tuple[Argument, ...]
+    ) -> None:
+        """A step of a kernel that is no operator of the model's: one of a rule that moves so many bytes is made
+        once."""
+        rule, kernels = implementation.rule, self.cpu.kernels.items()
+        known = [s for s, k in kernels if k.rule == rule and k.bytes_moved == bytes_moved]
+        symbol = known[0] if known else self.cpu.add(implementation, (rule,), bytes_moved)[0]
+        self.add(Step(symbol, implementation.stages[0].tasks, arguments), arguments)
 
     # The plan --------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal, TypeAlias
@@ -12,6 +12,7 @@ from tvm import relax
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.lower import Lowered
+from edgepack.compiler.graph.opaque import REGION
 from edgepack.compiler.graph.rewrite import is_constant, node_index, numpy_of, op_name
 from edgepack.compiler.kernels.contract import Array, Implementation
 from edgepack.compiler.kernels.gpu.contract import GpuImplementation
@@ -51,6 +52,7 @@ class Call:
         prefetch: what its kernels fetch into the caches for a later call.
         gpu: the GPU's kernels that compute it; ``symbols`` are then theirs, and there is no
             ``implementation``.
+        graphs: of an If or a loop, what is in it; () elsewhere.
     """
 
     fused: FusedGroup
@@ -63,6 +65,7 @@ class Call:
     prefetch: Prefetch | None = None
     gpu: GpuImplementation | None = None
     between: Value | None = None
+    graphs: tuple[Program, ...] = ()
 
     @property
     def fused_groups(self) -> tuple[FusedGroup, ...]:
@@ -101,24 +104,36 @@ class Program:
         return uses
 
     def producers(self) -> dict[int, Call]:
-        """The call that computes a value, by the value's ``id``, for calls of one result."""
-        return {id(call.results[0]): call for call in self.calls if len(call.results) == 1}
+        """The call that computes a value, by the value's ``id``, for calls of one result and one kernel."""
+        calls = (call for call in self.calls if len(call.results) == 1 and not call.graphs)
+        return {id(call.results[0]): call for call in calls}
+
+    def programs(self) -> Iterator[Program]:
+        """This one, and those of its Ifs and loops."""
+        yield self
+        for call in self.calls:
+            for graph in call.graphs:
+                yield from graph.programs()
+
+    def kernel_calls(self) -> list[Call]:
+        """The calls of kernels, also those in Ifs and loops, in order."""
+        return [call for program in self.programs() for call in program.calls if not call.graphs]
 
 
 def read_program(lowered: Lowered) -> Program:
-    """The calls, constants and outputs of the module's main.
+    """The calls, constants and outputs of the module's main, with those of the graphs inside it.
 
     Raises:
         ModelError: for what a static plan cannot hold.
     """
-    return _Reader(lowered).read()
+    return _Reader(lowered, lowered.graphs).read()
 
 
 class _Reader:
     """Reads the module's main, binding by binding."""
 
-    def __init__(self, lowered: Lowered) -> None:
-        self.lowered = lowered
+    def __init__(self, lowered: Lowered, graphs: Mapping[str, Lowered]) -> None:
+        self.lowered, self.graphs = lowered, graphs
         self.program = Program()
         self.values: dict[relax.Var, Values] = {}
         self.constants: dict[relax.Expr, Value] = {}
@@ -162,8 +177,16 @@ class _Reader:
         fused = self.lowered.groups[expr.args[0].name_hint]
         last = node_index(binding.var)
         nodes = tuple(sorted({*fused.nodes, *([] if last is None else [last])}))
-        self.program.calls.append(Call(fused, self._fields(expr.args[1]), results, nodes=nodes))
+        call = Call(fused, self._fields(expr.args[1]), results, nodes=nodes, graphs=self._inside(fused))
+        self.program.calls.append(call)
         return results if is_tuple else results[0]
+
+    def _inside(self, fused: FusedGroup) -> tuple[Program, ...]:
+        """The programs of an If or a loop."""
+        if fused.anchor is None or fused.anchor.kind != REGION:
+            return ()
+        names = str(fused.anchor.attributes["graphs"]).split()
+        return tuple(_Reader(self.graphs[name], self.graphs).read() for name in names)
 
     def _value(self, expr: relax.Expr) -> Values:
         if expr in self.values:

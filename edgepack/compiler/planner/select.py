@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.schedule import Schedules, nothing_given
 from edgepack.compiler.planner.group_splitter import SubGroup
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
+from edgepack.plan.branch import Branch
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Kernel
@@ -95,7 +96,7 @@ class KernelSelector:
     def _constant_params(program: Program) -> dict[str, frozenset[int]]:
         """For each fused group, the parameters that are constant at all its calls."""
         found: dict[str, frozenset[int]] = {}
-        for call in program.calls:
+        for call in (call for one in program.programs() for call in one.calls):
             here = frozenset(i for i, a in enumerate(call.arguments) if a.kind == "constant")
             found[call.fused.name] = found.get(call.fused.name, here) & here
         return found
@@ -244,6 +245,15 @@ class KernelSelector:
             implementation.c_function,
             cascade=implementation.cascade,
         )
+        return symbol
+
+    def add_branch(self, branch: Branch, operator: str) -> str:
+        """The symbol of what decides where a run goes on, which is a function of the runtime."""
+        for symbol, kernel in self.kernels.items():
+            if kernel.branch == branch and kernel.ops == (operator,):
+                return symbol
+        symbol = f"{self.prefix}k{len(self.kernels)}_{branch.kind}"
+        self.kernels[symbol] = Kernel(symbol, branch.pointers, (operator,), "branch", branch=branch)
         return symbol
 
     def warn(self, text: str) -> None:

@@ -105,7 +105,7 @@ static void ep_worker_main(void *argument) {
         if (EP_LOAD(&session->sync.stop) != 0) {
             return;
         }
-        ep_walk(session, worker->index, EP_LOAD(&session->sync.limit));
+        ep_walk(session, worker->index);
     }
 }
 

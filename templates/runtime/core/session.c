@@ -28,6 +28,7 @@ static ep_session_impl *ep_session_place(const ep_model *model, const ep_options
     const unsigned char **pointers = (const unsigned char **)(void *)(base + (size_t)layout->pointers);
     *session = empty;
     session->head.descriptor = model->descriptor;
+    session->sync.steps[0] = session->sync.steps[1] = model->descriptor->step_count; /* no run yet */
     session->context.params = model->params;
     session->context.arena = base + (size_t)layout->arena;
     session->context.inputs = pointers;
@@ -180,11 +181,13 @@ static ep_status ep_buffers_check(const ep_descriptor *descriptor, const ep_cons
 /* What a run begins with. */
 static void ep_session_ready(ep_session_impl *session) {
     EP_STORE_RELAXED(&session->sync.failed, 0u);
-    session->last_ns = session->step_ns != NULL ? ep_platform_now_ns() : 0;
-    uint32_t phase = EP_LOAD_RELAXED(&session->sync.phase);
-    uint32_t limit = phase + session->head.descriptor->step_count;
-    ep_shares_renew(session, phase, limit);
-    EP_STORE(&session->sync.limit, limit);
+    if (session->step_ns != NULL) {
+        for (uint32_t i = 0; i < session->head.descriptor->step_count; i++) {
+            session->step_ns[i] = 0;
+        }
+        session->last_ns = ep_platform_now_ns();
+    }
+    ep_phase_end(session, EP_LOAD_RELAXED(&session->sync.phase), 0);
 }
 
 /* Checks the buffers and takes the session; whoever comes second while it runs is told so. */
@@ -235,7 +238,7 @@ static ep_status ep_session_do(ep_session_impl *session) {
     if (session->threads > 1) {
         uint64_t before = ep_platform_now_ns();
         ep_pool_kick(session);
-        ep_walk(session, 0, EP_LOAD_RELAXED(&session->sync.limit));
+        ep_walk(session, 0);
         session->run_ns = ep_platform_now_ns() - before;
     } else {
         ep_session_walk(session);
@@ -278,7 +281,7 @@ static ep_status ep_session_work_impl(ep_session *head, uint32_t thread) {
         return EP_E_STATE;
     }
     if (session->threads > 1) {
-        ep_walk(session, thread, EP_LOAD(&session->sync.limit));
+        ep_walk(session, thread);
     } else {
         ep_session_walk(session);
     }

@@ -18,13 +18,13 @@ typedef struct ep_worker {
 
 /* Written by several threads; what changes at different times is on cache lines of its own. */
 typedef struct ep_sync {
-    uint32_t phase __attribute__((aligned(EP_ALIGNMENT)));  /* the step that is being done; see executor.c */
+    uint32_t phase __attribute__((aligned(EP_ALIGNMENT)));  /* changes with the step; see executor.c */
+    uint32_t steps[2];                                      /* which step a phase is, by phase % 2 */
     uint32_t done __attribute__((aligned(EP_ALIGNMENT)));   /* how many of its tasks are */
     uint32_t failed __attribute__((aligned(EP_ALIGNMENT))); /* a kernel of this run failed */
     uint32_t state;                                         /* EP_IDLE, ... */
     uint32_t leaving;                                       /* caller threads that finished this run */
     uint32_t run __attribute__((aligned(EP_ALIGNMENT)));    /* changes when the pool has something to do */
-    uint32_t limit;                                         /* the phase at which this run is over */
     uint32_t stop;
     uint32_t sleepers;
 } ep_sync;

@@ -361,7 +361,7 @@ struct ep_descriptor {
     const unsigned char *embedded_params; /* image of the params file, or null */
     uint64_t embedded_bytes;
 
-    const int32_t *step_tasks; /* per step, the number of its tasks */
+    const int32_t *step_tasks; /* per step, the number of its tasks; of a branch -1 - the step it goes to */
     uint32_t step_count;
     uint32_t scratch_threads;     /* so many threads have their scratch in the arena */
     const uint64_t *step_scratch; /* per step: where in the arena thread 0's is, bytes of each thread's */

@@ -131,6 +131,16 @@ static ep_status ep_gpu_call(ep_session_impl *session, uint32_t index) {
     return status;
 }
 
+/* A branch on the CPU, which reads what was copied to it: with which step the run goes on. */
+static ep_status ep_gpu_branch(ep_session_impl *session, uint32_t index, uint32_t *next) {
+    ep_status status = ep_gpu_wait(session->gpu);
+    if (status == EP_OK) {
+        *next = ep_branch(session, index);
+        status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    }
+    return status;
+}
+
 static ep_status ep_gpu_do_step(ep_session_impl *session, uint32_t index) {
     ep_gpu_session *gpu = session->gpu;
     const ep_gpu_step *step = &session->head.descriptor->gpu->steps[index];
@@ -184,8 +194,10 @@ static void ep_gpu_walk(ep_session_impl *session) {
     }
     status = status == EP_OK ? ep_gpu_stage(gpu, 0) : status;
     gpu->timed = session->step_ns != NULL;
-    for (uint32_t step = 0; step < descriptor->step_count && status == EP_OK; step++) {
-        status = ep_gpu_do_step(session, step);
+    for (uint32_t step = 0, next = 1; step < descriptor->step_count && status == EP_OK; step = next) {
+        next = step + 1;
+        status = descriptor->step_tasks[step] < 0 ? ep_gpu_branch(session, step, &next)
+                                                  : ep_gpu_do_step(session, step);
         if (session->step_ns != NULL && status == EP_OK) {
             status = ep_gpu_wait(gpu);
             ep_step_timed(session, step);

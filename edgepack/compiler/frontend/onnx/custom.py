@@ -248,7 +248,8 @@ def _convert(builder: Any, inputs: Sequence[Any], values: dict[str, Any], opset:
     """The call, for the importer."""
     from tvm import relax
 
-    from edgepack.compiler.graph.custom import emit_custom
+    from edgepack.compiler.graph.opaque import CUSTOM as KIND
+    from edgepack.compiler.graph.opaque import emit_opaque
 
     del opset
     texts = {
@@ -256,7 +257,8 @@ def _convert(builder: Any, inputs: Sequence[Any], values: dict[str, Any], opset:
     }
     call = {key: str(texts[key]) for key in ("symbol", "source", "numbers")}
     results = [(tuple(shape), dtype) for shape, dtype in json.loads(str(texts["results"]))]
-    made = emit_custom(builder, call, [operand for operand in inputs if operand is not None], results)
+    given = [operand for operand in inputs if operand is not None]
+    made = emit_opaque(builder, call["symbol"], {"kind": KIND, **call}, given, results)
     return made[0] if len(made) == 1 else relax.Tuple(made)
 
 

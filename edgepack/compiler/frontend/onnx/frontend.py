@@ -39,6 +39,7 @@ from edgepack.compiler.frontend.onnx.inner_tensors import inner_tensors
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
+from edgepack.compiler.frontend.onnx.regions import with_names
 from edgepack.compiler.frontend.onnx.signature_quantisation import signature_quantisation, with_quantisation
 from edgepack.compiler.frontend.onnx.static_results import check_static
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
@@ -247,7 +248,7 @@ def _refused_in(part: onnx.ModelProto, custom: Sequence[CustomOperator]) -> Sequ
 def _not_imported_in(part: onnx.ModelProto, folder: Path) -> Sequence[str]:
     """Tensors of nodes of a part of a normalised model that TVM cannot import."""
     try:
-        _convert(part, folder)
+        _convert(part, folder, [])
     except RefusedNodesError as error:
         return error.tensors
     return ()
@@ -277,10 +278,18 @@ def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable], limits: Limits)
 def _imported(
     normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...], folder: Path = Path()
 ) -> ImportedModel:
-    module, nodes = _convert(normal, folder)
+    import onnx
+
+    nodes: list[str] = []
+    graphs = {
+        name: _convert(onnx.helper.make_model(graph, opset_imports=list(normal.opset_import)), folder, nodes)
+        for name, graph in with_names(normal).items()
+    }
+    module = _convert(normal, folder, nodes)
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
-    return ImportedModel(module, Signature(inputs, outputs, nodes), operators, layout="NCHW")
+    signature = Signature(inputs, outputs, tuple(nodes))
+    return ImportedModel(module, signature, operators, layout="NCHW", graphs=graphs)
 
 
 def _signature(folder: Path) -> dict[str, Any]:
@@ -308,9 +317,12 @@ def _float16_weights(bound: onnx.ModelProto, options: ImportOptions) -> Float16W
     return "where it is fast" if has_float16(bound.graph) else "never"
 
 
-def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for; weights that
-    are not in the model lie in ``folder``.
+def _convert(model: onnx.ModelProto, folder: Path, names: list[str]) -> tvm.IRModule:
+    """The Relax module.
+
+    Args:
+        folder: where weights lie that are not in the model.
+        names: of the nodes that its variables ``n<index>_`` stand for; this adds to it.
 
     Raises:
         RefusedNodesError: names all nodes that cannot be imported, as far as the shapes of their outputs are
@@ -320,7 +332,6 @@ def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[
     from tvm import relax
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-    names: list[str] = []
     failures = ImportFailures(model)
 
     class Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -366,7 +377,7 @@ def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[
         raise failures.refusal(error) from error
     if failures:
         raise failures.refusal(None)
-    return module, tuple(names)
+    return module
 
 
 def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpec, ...]:

@@ -7,10 +7,12 @@ and batch normalisation, and removes what does nothing. What it leaves, ``rewrit
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
+from edgepack.compiler.frontend.onnx.custom import detached, reattached
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
@@ -18,6 +20,7 @@ from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
+from edgepack.compiler.frontend.onnx.regions import hoist, regions
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
@@ -48,16 +51,25 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    import onnx
-
     if is_fixed_point(model):
         drop_unread_channels(model)
         return _rewritten(model)
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
+    inside = regions(model, partial(normalise, limits=limits))
+    if not inside:
+        return _rewritten(_typed(model))
+    bare = _folded(detached(model, inside), limits)
+    return reattached(_rewritten(_typed(bare)), model, inside)
+
+
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with what ONNX Runtime alone knows of the types of its values, in place."""
+    import onnx
+
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
         model.graph.value_info.extend(_value_types(model))
-    return _rewritten(model)
+    return model
 
 
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -71,7 +83,8 @@ def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 def unrolled(
     model: onnx.ModelProto, *, widen: bool = True, limits: Limits = DEFAULT_LIMITS
 ) -> onnx.ModelProto:
-    """The model without functions and control flow, its constants folded.
+    """The model without functions, its constants folded, and without control flow but for what is known at run
+    time only, and long loops.
 
     Args:
         widen: compute float16 and bfloat16 in float32.
@@ -82,7 +95,7 @@ def unrolled(
     check_quantisation(model)
     _freeze_initializers(model)
     model = _folded(compute_in_float32(model) if widen else model, limits)
-    while rewrites.unroll(model):
+    while rewrites.unroll(model) or hoist(model):
         model = _folded(model, limits)
     return model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from edgepack.compiler.frontend.onnx.fixed_point import of_fixed_point
+from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, of_fixed_point
 from edgepack.compiler.frontend.onnx.function_bodies import has_function_body
 from edgepack.errors import ModelError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMPORTABLE",
     "REFUSED",
+    "REGION",
     "RefusedNodesError",
     "check_known",
     "check_operators",
@@ -48,6 +49,9 @@ IMPORTABLE = frozenset(
     )
 )
 # fmt: on
+
+#: What an If or a loop that stays is called in a normalised model (``regions.py``), in the domain ``edgepack``.
+REGION = "EdgepackRegion"
 
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
 REFUSED = {
@@ -115,7 +119,8 @@ class RefusedNodesError(ModelError):
 
 def is_importable(node: onnx.NodeProto) -> bool:
     """Whether the importer converts this node."""
-    return (node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE) or of_fixed_point(node)
+    standard = node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
+    return standard or of_fixed_point(node) or (node.domain == DOMAIN and node.op_type == REGION)
 
 
 def is_refused(node: onnx.NodeProto) -> bool:

@@ -60,8 +60,8 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "EyeLike"): forms.eye_like,
     ("", "Gemm"): dynamic_products.gemm,
     ("", "GridSample"): grid_sample.grid_sample,
-    ("", "If"): control_flow.if_,
     ("", "IsInf"): forms.is_inf,
+    ("", "If"): control_flow.if_,
     ("", "LRN"): decompose.local_response_normalization,
     ("", "Loop"): control_flow.loop,
     ("", "LpNormalization"): decompose.lp_normalization,
@@ -137,15 +137,13 @@ CONTROL_FLOW = {key: REWRITES[key] for key in (("", "If"), ("", "Loop"), ("", "S
 
 
 def unroll(model: onnx.ModelProto) -> bool:
-    """Replaces control flow by what it does, in place; whether there was any. What was inside may have some.
-
-    Raises:
-        ModelError: a node does what is known at run time only.
-    """
+    """Replaces control flow by what it does, in place, but for what is known at run time only, and long loops;
+    whether there was any to be replaced. What was inside may have some."""
     if not any((node.domain, node.op_type) in CONTROL_FLOW for node in model.graph.node):
         return False
-    Editor(model).run(CONTROL_FLOW)
-    return True
+    editor = Editor(model)
+    editor.run(CONTROL_FLOW)
+    return editor.changed
 
 
 def inline_known_branches(model: onnx.ModelProto) -> None:

@@ -1,4 +1,5 @@
-"""If, Loop and Scan without control flow: the branch taken, or both; all steps, one after the other."""
+"""If, Loop and Scan without control flow, where that takes no longer: the branch taken, or both; all trips, one
+after the other. What is left stays (``regions.py``)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["if_", "known_if", "loop", "scan"]
 
-#: Most nodes that a Loop or Scan may become: compiling takes some hundredths of a second for each.
-MOST_NODES = 2048
+#: Most nodes that the trips of a Loop or Scan are written out as: compiling takes some hundredths of a second
+#: for each.
+MOST_NODES = 256
+
+#: Most nodes of the branches of an If that are both computed.
+MOST_SELECTED = 32
+
+#: Operators that take long, or whose time is not known: an If with one of them computes the branch that is
+#: taken.
+LONG = {
+    *("Attention", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "If", "LSTM"),
+    *("Loop", "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul", "RNN", "Scan", "TopK"),
+}
 
 
 def known_if(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -26,8 +38,9 @@ def known_if(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     return _distinct(editor, editor.inline(taken, [], {}))
 
 
-def if_(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
-    """The branch of a condition that is known now; both, and a choice between their results, of another."""
+def if_(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """The branch of a condition that is known now; both, and a choice between their results, of another, where
+    that takes no longer than to go the one way or the other. None where it does."""
     import numpy as np
 
     values = attributes(node)
@@ -35,40 +48,42 @@ def if_(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
     if condition is not None:
         taken = values["then_branch" if condition.reshape(-1)[0] else "else_branch"]
         return _distinct(editor, editor.inline(taken, [], {}))
-    for name in node.output:
-        if name and editor.shape(name) is None:
-            _refuse(
-                node,
-                f"its condition is known at run time only, and the shapes that its branches give {name!r} "
-                "differ or are not known",
-                "Export the model with the branch fixed (in eval mode, with static shapes).",
-            )
-    one, other = (editor.inline(values[branch], [], {}) for branch in ("then_branch", "else_branch"))
+    branches = [values[branch] for branch in ("then_branch", "else_branch")]
+    if any(name and editor.shape(name) is None for name in node.output) or not all(map(_is_short, branches)):
+        return None
+    one, other = (editor.inline(branch, [], {}) for branch in branches)
     scalar = editor.op("Reshape", node.input[0], editor.const(np.zeros(0, np.int64)))
     return [editor.op("Where", scalar, a, b) for a, b in zip(one, other, strict=True)]
 
 
-def loop(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
-    """As many copies of the body as the loop has trips."""
+def _is_short(graph: onnx.GraphProto) -> bool:
+    """Whether a branch takes about as long as to choose between its results and others."""
+    standard = all(node.domain in ("", "ai.onnx") and node.op_type not in LONG for node in graph.node)
+    return standard and len(graph.node) <= MOST_SELECTED
+
+
+def loop(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """As many copies of the body as the loop has trips; None where these are too many, or known at run time
+    only."""
     import numpy as np
 
     body: onnx.GraphProto = attributes(node)["body"]
     count = editor.constant(node.input[0]) if node.input[0] else None
     if node.input[0] and count is None:
-        _refuse(node, "its trip count is known at run time only")
+        return None
     given = node.input[1] if len(node.input) > 1 else ""
     condition = given or editor.const(np.asarray(True))
+    each = max(1, len(body.node))
     most = int(count.reshape(-1)[0]) if count is not None else MOST_NODES
     carried = [str(name) for name in node.input[2:]]
     stacked: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     trips, constants = 0, dict[str, str]()
     while trips < most:
         known = editor.value(condition)
-        if known is None:
-            _refuse(node, "whether it goes on is known at run time only")
+        if known is None or (trips + 1) * each > MOST_NODES:
+            return None
         if not known.reshape(-1)[0]:
             break
-        _check_size(node, body, (trips + 1 if count is None else most))
         step = editor.const(np.asarray(trips, np.int64))
         condition, *results = editor.inline(body, [step, condition, *carried], constants)
         carried, parts = results[: len(carried)], results[len(carried) :]
@@ -81,7 +96,7 @@ def loop(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
 
 
 def scan(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
-    """As many copies of the body as the sequences have elements."""
+    """As many copies of the body as the sequences have elements, or a Loop where these are too many."""
     values = attributes(node)
     count = int(values["num_scan_inputs"])
     if editor.opset >= 9:
@@ -111,27 +126,92 @@ def _scanned(
         if shape is None:
             _refuse(node, "the length of its sequences is not known")
         length = shape[axes[0]]
-    _check_size(node, body, length)
-    stacked: list[list[str]] = [[] for _ in body.output[len(states) :]]
+    out_axes = values.get("scan_output_axes", [0] * (len(body.output) - len(states)))
+    out_backwards = values.get("scan_output_directions", [0] * len(out_axes))
+    read = list(zip(sequences, axes, backwards, strict=True))
+    written = list(zip(out_axes, out_backwards, strict=True))
+    if length * max(1, len(body.node)) > MOST_NODES:
+        return _looped(editor, node, states, read, written, length)
+    stacked: list[list[str]] = [[] for _ in written]
     constants: dict[str, str] = {}
     for step in range(length):
         elements = [
-            _element(editor, name, length - 1 - step if reverse else step, axis)
-            for name, axis, reverse in zip(sequences, axes, backwards, strict=True)
+            _element(editor, name, length - 1 - step if reverse else step, axis) for name, axis, reverse in read
         ]
         results = editor.inline(body, [*states, *elements], constants)
         states, parts = results[: len(states)], results[len(states) :]
         for own, part in zip(stacked, parts, strict=True):
             own.append(part)
-    out_axes = values.get("scan_output_axes", [0] * len(stacked))
-    out_backwards = values.get("scan_output_directions", [0] * len(stacked))
     return [
         *states,
         *(
             _stack(editor, parts[::-1] if reverse else parts, axis)
-            for parts, axis, reverse in zip(stacked, out_axes, out_backwards, strict=True)
+            for parts, (axis, reverse) in zip(stacked, written, strict=True)
         ),
     ]
+
+
+def _looped(
+    editor: Editor,
+    node: onnx.NodeProto,
+    states: Sequence[str],
+    read: Sequence[tuple[str, int, int]],
+    written: Sequence[tuple[int, int]],
+    length: int,
+) -> list[str]:
+    """A Scan as a Loop.
+
+    Args:
+        read: the sequences, along which axis, and whether from the end to the beginning.
+        written: along which axis each result of all trips is stacked, and whether from the end on.
+    """
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    def graph_input(name: str, dtype: int, dims: Sequence[int] | None) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, dtype, dims)
+
+    scanned: onnx.GraphProto = attributes(node)["body"]
+    body, prefix = onnx.GraphProto(name=scanned.name or "body"), f"{node_name(node, 0)}/scan"
+    step, going, last = f"{prefix}/step", f"{prefix}/going", f"{prefix}/last"
+    body.initializer.extend(scanned.initializer)
+    body.initializer.append(numpy_helper.from_array(np.asarray(length - 1, np.int64), last))
+    if any(reverse for *_, reverse in read):
+        body.node.append(helper.make_node("Sub", [last, step], [f"{prefix}/back"]))
+    for value, (name, axis, reverse) in zip(scanned.input[len(states) :], read, strict=True):
+        place = f"{prefix}/back" if reverse else step
+        body.node.append(helper.make_node("Gather", [name, place], [value.name], axis=axis))
+    body.node.extend(scanned.node)
+    body.node.append(helper.make_node("Identity", [going], [f"{going}_on"]))
+    scalar = [
+        graph_input(step, onnx.TensorProto.INT64, []),
+        graph_input(going, onnx.TensorProto.BOOL, []),
+    ]
+    body.input.extend([*scalar, *scanned.input[: len(states)]])
+    body.output.extend([graph_input(f"{going}_on", onnx.TensorProto.BOOL, []), *scanned.output])
+    count = editor.const(np.asarray(length, np.int64))
+    results = editor.ops("Loop", count, "", *states, outputs=len(scanned.output), body=body)
+    stacked = [
+        _turned(editor, name, len(part.type.tensor_type.shape.dim) + 1, axis, reverse)
+        for name, part, (axis, reverse) in zip(
+            results[len(states) :], scanned.output[len(states) :], written, strict=True
+        )
+    ]
+    return [*results[: len(states)], *stacked]
+
+
+def _turned(editor: Editor, name: str, rank: int, axis: int, reverse: int) -> str:
+    """What a Loop has stacked along the first of ``rank`` axes, along another one, or from the end on."""
+    import numpy as np
+
+    if reverse:
+        where = (np.asarray([number], np.int64) for number in (-1, -(2**31), 0, -1))
+        name = editor.op("Slice", name, *(editor.const(one) for one in where))
+    axis += rank if axis < 0 else 0
+    if not axis:
+        return name
+    return editor.op("Transpose", name, perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)])
 
 
 def _element(editor: Editor, name: str, number: int, axis: int) -> str:
@@ -156,14 +236,6 @@ def _stack(editor: Editor, parts: Sequence[str], axis: int) -> str:
 def _distinct(editor: Editor, names: Sequence[str]) -> list[str]:
     """Each result as a value of its own: a body may pass on what it is given, or give one value twice."""
     return [editor.op("Identity", name) for name in names]
-
-
-def _check_size(node: onnx.NodeProto, body: onnx.GraphProto, trips: int) -> None:
-    nodes = trips * max(1, len(body.node))
-    if nodes > MOST_NODES:
-        _refuse(
-            node, f"its {trips} trips would be {nodes} nodes, more than the {MOST_NODES} that are unrolled"
-        )
 
 
 def _refuse(node: onnx.NodeProto, why: str, hint: str = "") -> NoReturn:

@@ -32,7 +32,11 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 class Editor:
-    """Runs rewrites over a model whose constants are folded."""
+    """Runs rewrites over a model whose constants are folded.
+
+    Attributes:
+        changed: whether the last run replaced a node.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         from edgepack.compiler.frontend.onnx.model_file import default_opset
@@ -54,11 +58,12 @@ class Editor:
         self._values: dict[str, NDArray[Any] | None] = {}
         self._prefix = ""
         self._count = 0
+        self.changed = False
 
     def run(self, rewrites: Mapping[tuple[str, str], Rewrite]) -> onnx.ModelProto:
         """Replaces every node that a rewrite applies to. The model is changed in place, and returned."""
         nodes: list[onnx.NodeProto] = []
-        changed = False
+        self.changed = False
         for index, node in enumerate(self.model.graph.node):
             domain = "" if node.domain == "ai.onnx" else node.domain
             rewrite = rewrites.get((domain, node.op_type))
@@ -67,12 +72,12 @@ class Editor:
             if results is None:
                 nodes.append(node)
                 continue
-            changed = True
+            self.changed = True
             for old, new in zip(node.output, results, strict=False):
                 if old:
                     self._rename(new, old)
             nodes += self._written
-        if changed:
+        if self.changed:
             del self.model.graph.node[:]
             self.model.graph.node.extend(nodes)
             self._drop_unused_constants()

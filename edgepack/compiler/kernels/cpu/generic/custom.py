@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.graph.opaque import CUSTOM
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.custom import CFunction
@@ -17,7 +18,7 @@ __all__ = ["custom"]
 def custom(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule to a fused group whose anchor is of that kind."""
     del target, constants
-    if fused.anchor is None or fused.anchor.kind != "custom":
+    if fused.anchor is None or fused.anchor.kind != CUSTOM:
         raise RuleError("another operator")
     dtypes = [str(buffer.dtype) for buffer in fused.function.params]
     inputs = len(dtypes) - fused.outputs
