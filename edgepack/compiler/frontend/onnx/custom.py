@@ -42,6 +42,11 @@ class Detachable(Protocol):
     @property
     def node(self) -> onnx.NodeProto: ...
 
+    @property
+    def inputs(self) -> Sequence[str]:
+        """What it reads, the graphs inside it included."""
+        ...
+
     def call(self, declared: Mapping[str, onnx.ValueInfoProto]) -> onnx.NodeProto:
         """What is put back; ``declared`` are the values that the model says something of."""
         ...
@@ -53,6 +58,10 @@ class Custom:
 
     node: onnx.NodeProto
     operator: CustomOperator
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        return list(self.node.input)
 
     def call(self, declared: Mapping[str, onnx.ValueInfoProto]) -> onnx.NodeProto:
         """The node of the normalised model."""
@@ -151,7 +160,7 @@ def detached(model: onnx.ModelProto, nodes: Sequence[Detachable]) -> onnx.ModelP
     bare.CopyFrom(model)
     graph = bare.graph
     taken = {name for one in nodes for name in one.node.output if name}
-    read = dict.fromkeys(name for one in nodes for name in one.node.input if name)
+    read = dict.fromkeys(name for one in nodes for name in one.inputs if name)
     values = {value.name: value for value in model.graph.value_info}
     values.update({value.name: value for value in model.graph.output})
     kept = [node for node in graph.node if not taken & set(node.output)]
@@ -175,20 +184,28 @@ def reattached(
     graph = normal.graph
     taken = {name for one in nodes for name in one.node.output if name}
     values = {value.name: value for value in (*graph.input, *graph.output, *graph.value_info)}
-    weights = {tensor.name for tensor in graph.initializer}
-    missing = {name for one in nodes for name in one.node.input} - weights
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in missing]
-    graph.initializer.extend(kept)
     declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
     calls = [one.call(declared) for one in nodes]
+    weights = {tensor.name for tensor in graph.initializer}
+    missing = {name for call in calls for name in call.input} - weights
+    missing |= {value.name for value in model.graph.output} - weights - values.keys()
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in missing]
+    graph.initializer.extend(kept)
+    constants = {tensor.name: tensor for tensor in kept}
+    values.update(
+        (name, onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+        for name, tensor in constants.items()
+        if name not in values
+    )
     ordered = _sorted(
         [*graph.node, *calls],
-        {*values.keys() - taken, *weights, *(t.name for t in kept)}
+        {*values.keys() - taken, *weights, *constants}
         - {name for node in graph.node for name in node.output},
     )
     inputs = [value for value in graph.input if value.name not in taken]
     outputs = [values[value.name] for value in model.graph.output]
-    inner = [value for value in values.values() if value.name not in {v.name for v in (*inputs, *outputs)}]
+    named = {value.name for value in (*inputs, *outputs)} | constants.keys()
+    inner = [value for value in values.values() if value.name not in named]
     for field, items in (("node", ordered), ("input", inputs), ("output", outputs), ("value_info", inner)):
         old, copies = (
             getattr(graph, field),

@@ -9,7 +9,7 @@ node, and of each of its graphs; but for constants, which kernels want to pack: 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +26,10 @@ __all__ = ["CONVERTERS", "Region", "hoist", "regions", "with_names"]
 
 #: Trips of a loop that nothing bounds.
 UNBOUNDED = 2**63 - 1
+
+#: How operators begin that stay in a loop's body: random numbers are others in each trip, and what is passed on
+#: costs nothing.
+UNMOVED = ("Random", "Bernoulli", "Multinomial", "Identity")
 
 #: Normalises a model of static shapes.
 Normalise = Callable[["onnx.ModelProto"], "onnx.ModelProto"]
@@ -78,10 +82,12 @@ def regions(model: onnx.ModelProto, normalise: Normalise) -> list[Region]:
     for index, node in enumerate(model.graph.node):
         if node.op_type in ("If", "Loop") and node.domain in ("", "ai.onnx"):
             one = _Maker(model, node, index, normalise).made()
-            declared = {value.name for value in one.outputs}
+            declared = {value.name: value for value in one.outputs}
             kept = [value for value in model.graph.value_info if value.name not in declared]
             del model.graph.value_info[:]
             model.graph.value_info.extend([*kept, *one.outputs])
+            for value in model.graph.output:
+                value.CopyFrom(declared.get(value.name, value))
             found.append(one)
     return found
 
@@ -211,6 +217,8 @@ class _Maker:
         read = set(_read_outside(graph))
         inner.initializer.extend(self.constants[name] for name in self.constants if name in read)
         _separate_outputs(inner)
+        for value in inner.output:
+            value.ClearField("type")
         model = onnx.helper.make_model(
             inner, opset_imports=list(self.model.opset_import), ir_version=max(8, self.model.ir_version)
         )
@@ -232,16 +240,16 @@ class _Maker:
         )
 
 
-def _separate_outputs(graph: onnx.GraphProto) -> None:
-    """Gives each output a name and a node of its own, in place: a graph may pass on what it is given, or give
-    one value twice."""
+def _separate_outputs(graph: onnx.GraphProto, only: Container[str] | None = None) -> None:
+    """Gives each output, or those of some names, a name and a node of its own, in place: a graph may pass on
+    what it is given, or give one value twice."""
     import onnx
 
     for index, value in enumerate(graph.output):
-        name = f"{value.name}/result{index}"
-        graph.node.append(onnx.helper.make_node("Identity", [value.name], [name], name=name))
-        value.name = name
-        value.type.Clear()
+        if only is None or value.name in only:
+            name = f"{value.name}/result{index}"
+            graph.node.append(onnx.helper.make_node("Identity", [value.name], [name], name=name))
+            value.name = name
 
 
 def _read_outside(graph: onnx.GraphProto) -> list[str]:
@@ -286,7 +294,7 @@ def _hoisted(model: onnx.ModelProto, body: onnx.GraphProto) -> list[onnx.NodePro
     for node in body.node:
         reads = [name for name in _read(node) if name]
         fixed = bool(set(reads) - constants.keys()) and trip.isdisjoint(set(reads) - constants.keys())
-        if not fixed or node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
+        if not fixed or node.op_type.startswith(UNMOVED):
             kept.append(node)
             continue
         moved.append(node)
@@ -301,6 +309,7 @@ def _hoisted(model: onnx.ModelProto, body: onnx.GraphProto) -> list[onnx.NodePro
         moved = [type(node).FromString(node.SerializeToString()) for node in moved]
         del body.node[:]
         body.node.extend(copies)
+        _separate_outputs(body, {name for node in moved for name in node.output})
     return moved
 
 
@@ -308,7 +317,8 @@ def _known(graph: onnx.GraphProto, name: str, model: onnx.ModelProto) -> bool | 
     """The value of a condition that constants decide; None of another one."""
     import onnx
 
-    whole = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
+    opsets = [*model.opset_import, onnx.helper.make_opsetid(DOMAIN, 1)]
+    whole = onnx.helper.make_model(graph, opset_imports=opsets)
     found = Editor(whole).known(name)
     return None if found is None else bool(found.reshape(-1)[0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.shapes import inner_graphs
+from edgepack.compiler.frontend.onnx.shapes import all_nodes, inner_graphs
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
 from edgepack.errors import EdgepackError
 
@@ -267,7 +267,10 @@ class Editor:
 
     def _drop_unused_constants(self) -> None:
         graph = self.model.graph
-        used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+        nodes = list(all_nodes(graph))
+        graphs = [graph, *(inner for node in nodes for inner in inner_graphs(node))]
+        used = {name for node in nodes for name in node.input}
+        used |= {value.name for one in graphs for value in one.output}
         kept = [tensor for tensor in graph.initializer if tensor.name in used]
         del graph.initializer[:]
         graph.initializer.extend(kept)
