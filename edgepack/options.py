@@ -66,6 +66,8 @@ class PackOptions:
         max_constant_bytes: bytes that constants which the model computes from others may take; default eight
             times what those in the file take, and at least 512 MiB.
         max_nodes: nodes that the model may have with its functions and loops written out; default 100,000.
+        max_trips: trips that a loop may make; default 1,000,000. Where the data decide how many it makes, a
+            run fails that would make more (docs/models.md).
         set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
@@ -127,6 +129,7 @@ class PackOptions:
     maxima: Mapping[str, int] | None = None
     max_constant_bytes: int | None = None
     max_nodes: int | None = None
+    max_trips: int | None = None
     set_batch: int | None = None
     optimize: Optimize = "latency"
     ram_budget: int | str | None = None
@@ -158,7 +161,11 @@ class PackOptions:
     @property
     def limits(self) -> Limits:
         """How much may become of a model before it is refused."""
-        given = {"constant_bytes": self.max_constant_bytes, "nodes": self.max_nodes}
+        given = {
+            "constant_bytes": self.max_constant_bytes,
+            "nodes": self.max_nodes,
+            "trips": self.max_trips,
+        }
         return Limits(**{name: int(value) for name, value in given.items() if value is not None})
 
 
@@ -174,6 +181,7 @@ class CheckKeywords(TypedDict, total=False):
     maxima: Mapping[str, int] | None
     max_constant_bytes: int | None
     max_nodes: int | None
+    max_trips: int | None
     set_batch: int | None
     optimize: Optimize
     ram_budget: int | str | None

@@ -122,6 +122,7 @@ class ModelRecord(Record):
     )
     batch: int = Field(default=0, ge=0, description="what its batch of 1 was changed to; 0: as it is")
     maxima: dict[str, Extent] = Field(default={}, description="room for entries of results whose size varies")
+    max_trips: int = Field(default=0, ge=0, description="trips that a loop may make; 0: the default")
     quantised: QuantisedRecord | None = Field(
         default=None, description="how it was quantised; null: it was not"
     )

@@ -47,9 +47,17 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
     return data
 
 
+def _branches(plan: Plan) -> dict[str, Any]:
+    """What decides where a run goes on, by symbol: no machine code has it."""
+    return {kernel.symbol: asdict(kernel.branch) for kernel in plan.kernels if kernel.branch is not None}
+
+
 def _described(plan: Plan) -> dict[str, Any]:
     def step(one: Any) -> dict[str, Any]:
-        return {"class": type(one).__name__, **asdict(one), "nodes": ()}
+        data = {"class": type(one).__name__, **asdict(one), "nodes": ()}
+        if data.get("target") == -1:  # no branch
+            del data["target"]
+        return data
 
     return {
         "tensors": [_tensor(tensor) for tensor in (*plan.inputs, *plan.outputs)],
@@ -57,6 +65,7 @@ def _described(plan: Plan) -> dict[str, Any]:
         "constants": [(one.dtype, one.shape, one.nbytes, one.offset) for one in plan.constants],
         "params": plan.params_bytes,
         "steps": [step(one) for one in plan.steps],
+        **({"branches": branches} if (branches := _branches(plan)) else {}),
         **({"banks": plan.arena.banks} if plan.arena.banks else {}),
         "arenas": [(one.nbytes, one.threads, one.scratch_bytes) for one in (plan.arena, plan.gpu_arena)],
     }

@@ -37,7 +37,7 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
         *("params_key", "package_name", "package_version", "summary", "license", "authors", "homepage"),
         *("sign_key", "keep_stages", "as_json", "quiet", "verbose"),
     ),
-    "Limits": ("timeout", "max_nodes", "max_constant_bytes", "no_cache"),
+    "Limits": ("timeout", "max_trips", "max_nodes", "max_constant_bytes", "no_cache"),
 }
 
 

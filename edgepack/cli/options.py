@@ -193,6 +193,13 @@ def model_options(function: _F) -> _F:
             help="Room for N entries in a result whose size the data decide (NonMaxSuppression, ...). The "
             "output TENSOR_count says how many there are.",
         ),
+        click.option(
+            "--max-trips",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Trips that a loop may make; where the data decide, a run fails that would make more.  "
+            "[default: 1000000]",
+        ),
         custom_option,
         click.option(
             "--set-batch",

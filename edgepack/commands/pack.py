@@ -44,6 +44,7 @@ from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.versions import tool_versions
 from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.limits import DEFAULT_TRIPS
 from edgepack.plan.types import ParamsMode
 from edgepack.system.disk_errors import writing_to
 from edgepack.system.files import as_text
@@ -239,6 +240,7 @@ def _model_record(
         const={key: tuple(value) for key, value in sorted(job.const.items())},
         batch=job.batch,
         maxima=dict(sorted(job.maxima.items())),
+        max_trips=0 if job.limits.trips == DEFAULT_TRIPS else job.limits.trips,
     )
 
 

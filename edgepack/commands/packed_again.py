@@ -27,6 +27,7 @@ def options_of(manifest: Manifest) -> PackOptions:
         cut_outputs=record.cut_outputs,
         set_batch=record.batch or None,
         maxima=record.maxima or None,
+        max_trips=record.max_trips or None,
         params=manifest.params.mode,
         optimize=options.optimize,
         ram_budget=options.ram_budget,

@@ -131,8 +131,8 @@ def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel,
 def _loaded(
     frontend: str, imported: str
 ) -> tuple[list[tuple[IRModule, Mapping[str, IRModule]]], ImportedModel]:
-    """A prepared model and, in a list, its module and those of its Ifs and loops: taken out of it, nobody else
-    keeps the weights in memory while the passes make others of them."""
+    """A prepared model and, in a list, its module and those of its Ifs and loops: taken out of it, nobody
+    else keeps the weights in memory while the passes make others of them."""
     loaded = _frontend({"frontend": frontend}).load(Path(imported))
     return [(loaded.module, loaded.graphs)], replace(loaded, module=None, graphs={})
 
@@ -224,9 +224,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     imported = frontend.load(folder)
     events.stage("optimise")
     target = _with_weights(target_from_json(job["target"]), imported.float16_weights)
-    lowered = lower_with_graphs(
-        imported.module, imported.graphs, preferred_forms(target), imported.layout
-    )
+    lowered = lower_with_graphs(imported.module, imported.graphs, preferred_forms(target), imported.layout)
     events.stage("kernels")
     named = {"name": "model", "symbol_prefix": ""}
     built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"])

@@ -265,6 +265,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "maxima": ("a mapping of tensors' names to whole numbers above 0", _is_mapping(_is_size)),
     "max_constant_bytes": ("a whole number above 0", _is_size),
     "max_nodes": ("a whole number above 0", _is_size),
+    "max_trips": ("a whole number above 0", _is_size),
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
     "ram_budget": ("a number of bytes above 0, or a text like 48 KiB", lambda v: _is_size(v) or _is_text(v)),

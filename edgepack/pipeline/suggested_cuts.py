@@ -47,6 +47,8 @@ def cut_command(cut: Mapping[str, Any], model: Path, device: str, options: PackO
         words += ["--custom", str(options.custom)]
     for name, size in (options.maxima or {}).items():
         words += ["--max", f"{name}={size}"]
+    if options.max_trips:
+        words += ["--max-trips", str(options.max_trips)]
     if options.set_batch:
         words += ["--set-batch", str(options.set_batch)]
     for option, names in (

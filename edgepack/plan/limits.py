@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["DEFAULT_LIMITS", "LEAST_CONSTANT_BYTES", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "DEFAULT_TRIPS", "LEAST_CONSTANT_BYTES", "Limits"]
 
 #: What constants may grow to by default: so many bytes, or so many times those in the file.
 LEAST_CONSTANT_BYTES, CONSTANT_GROWTH = 512 << 20, 8
+
+#: Trips that a loop may make by default.
+DEFAULT_TRIPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,13 @@ class Limits:
         constant_bytes: that constants which are computed from others may take; 0: eight times what those in
             the file take, and at least 512 MiB.
         nodes: that the model may have with its functions and loops written out.
+        trips: that each loop may make. One that the model says makes more is refused; where the data decide,
+            a run that would make more fails.
     """
 
     constant_bytes: int = 0
     nodes: int = 100_000
+    trips: int = DEFAULT_TRIPS
 
     def constants(self, given: int) -> int:
         """Bytes that computed constants may take in a model whose own take ``given``."""
@@ -34,7 +40,7 @@ class Limits:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Limits:
-        return cls(int(data["constant_bytes"]), int(data["nodes"]))
+        return cls(int(data["constant_bytes"]), int(data["nodes"]), int(data["trips"]))
 
 
 DEFAULT_LIMITS = Limits()

@@ -175,6 +175,7 @@ def _options(loaded: ProjectFile, name: str, entry: ModelEntry, choices: dict[st
         "maxima",
         "max_constant_bytes",
         "max_nodes",
+        "max_trips",
     )
     given = {key: value for key, value in choices.items() if value is not None}
     if "tuned" in given:

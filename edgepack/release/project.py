@@ -162,6 +162,9 @@ class ModelEntry(Choices):
     max_nodes: Count | None = Field(
         default=None, description="Nodes that it may have, functions and loops written out."
     )
+    max_trips: Count | None = Field(
+        default=None, description="Trips that a loop may make; where the data decide, a run fails beyond."
+    )
     set_batch: Count | None = Field(
         default=None, description="Samples of a run, of a model with a fixed batch of 1."
     )

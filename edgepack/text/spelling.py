@@ -139,7 +139,7 @@ OPTIONS = {
         f"--{name}": _size(name.replace("-", "_"))
         for name in (
             *("seed", "set-batch", "max-constant-bytes", "max-nodes", "timeout", "threads", "runs", "warmup"),
-            *("jobs", "params-version", "opt-level", "keep-stages"),
+            *("max-trips", "jobs", "params-version", "opt-level", "keep-stages"),
         )
     },
     **{

@@ -63,29 +63,35 @@ static ep_session_impl *session_make(uint32_t schedule, uint32_t phase, uint32_t
 typedef struct call {
     ep_session *session;
     uint32_t thread;
+    ep_status expected;
 } call;
 
 static void *work(void *argument) {
     const call *mine = argument;
-    CHECK_STATUS(ep_session_work(mine->session, mine->thread), EP_OK);
+    CHECK_STATUS(ep_session_work(mine->session, mine->thread), mine->expected);
     return NULL;
 }
 
 /* A run by threads of our own: when it is over none of them looks at the descriptor any more. */
-static void run_way(ep_session_impl *session, int way) {
+static void run_threads(ep_session_impl *session, ep_status expected) {
     pthread_t threads[THREADS];
     call calls[THREADS];
-    session->head.descriptor = &ways[way];
-    memset(times, 0, sizeof times);
     CHECK_STATUS(ep_session_begin(&session->head, NULL, 0, NULL, 0), EP_OK);
     for (uint32_t i = 0; i < THREADS; i++) {
         calls[i].session = &session->head;
         calls[i].thread = i;
+        calls[i].expected = expected;
         CHECK(pthread_create(&threads[i], NULL, work, &calls[i]) == 0);
     }
     for (uint32_t i = 0; i < THREADS; i++) {
         CHECK(pthread_join(threads[i], NULL) == 0);
     }
+}
+
+static void run_way(ep_session_impl *session, int way) {
+    session->head.descriptor = &ways[way];
+    memset(times, 0, sizeof times);
+    run_threads(session, EP_OK);
     for (int step = 0; step < STEPS; step++) {
         for (int task = 0; task < MOST; task++) {
             CHECK(times[step][task] == (task < ways[way].step_tasks[step]));
@@ -160,6 +166,61 @@ static void late(const char *root) {
     ep_session_destroy(&session->head);
 }
 
+/* Steps 2 and 4 are in a loop, 3 in one inside of it; 6 is skipped by the branch before it. */
+enum { BRANCHING = 8, OUTER = 20, INNER = 30 };
+
+static const int32_t branching[BRANCHING] = {MOST, 1, MOST, -1 - 2, 3, -1 - 1, -1 - 7, 1};
+static const uint64_t no_scratch_of_any[2 * BRANCHING];
+static uint32_t loops[2]; /* trips that are done: of the inner loop, of the outer one */
+static uint32_t most_trips;
+
+static int32_t count_branches(const struct ep_context *context, uint32_t step, unsigned char *scratch,
+                              int32_t lo, int32_t hi) {
+    switch (step) {
+    case 1:
+        loops[0] = 0;
+        break;
+    case 3:
+        return ++loops[0] < INNER;
+    case 5:
+        return ++loops[1] < OUTER ? (loops[1] < most_trips ? 1 : -1) : 0;
+    case 6:
+        return 1;
+    default:
+        break;
+    }
+    return step < STEPS ? count_tasks(context, step, scratch, lo, hi) : 0;
+}
+
+static void branches(const char *root) {
+    (void)root;
+    ways_make();
+    ways[0].step_tasks = branching;
+    ways[0].step_count = BRANCHING;
+    ways[0].step_scratch = no_scratch_of_any;
+    ways[0].run_step = count_branches;
+    for (uint32_t half = 0; half < 8; half++) { /* phases wrap around in the middle of a loop */
+        ep_session_impl *session =
+            session_make(schedules[half % 2], half * (EP_SPAN / 2) - 100, half % 3 == 0);
+        most_trips = half % 4 == 3 ? OUTER / 2 : OUTER;
+        for (int run = 0; run < 3; run++) {
+            loops[1] = 0;
+            memset(times, 0, sizeof times);
+            ep_status expected = most_trips < OUTER ? EP_E_TRIPS : EP_OK;
+            if (half % 3 == 0) {
+                run_threads(session, expected);
+            } else {
+                CHECK_STATUS(ep_session_run(&session->head, NULL, 0, NULL, 0), expected);
+            }
+            for (int task = 0; task < MOST; task++) {
+                CHECK(times[0][task] == 1);
+                CHECK(times[2][task] == most_trips * INNER);
+            }
+        }
+        ep_session_destroy(&session->head);
+    }
+}
+
 /* The pool slept while the number of runs came round to the one that it had seen. */
 static void end(const char *root) {
     struct timespec pause = {0, 20000};
@@ -179,4 +240,4 @@ static void end(const char *root) {
     ep_session_destroy(&session->head);
 }
 
-TEST_MAIN({"around", around}, {"unclaimed", unclaimed}, {"late", late}, {"end", end})
+TEST_MAIN({"around", around}, {"unclaimed", unclaimed}, {"late", late}, {"branches", branches}, {"end", end})

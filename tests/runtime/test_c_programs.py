@@ -55,7 +55,7 @@ MEMORY = (
     "thread_failure",
     "refusals",
 )
-PHASES = ("around", "unclaimed", "late", "end")
+PHASES = ("around", "unclaimed", "late", "branches", "end")
 WRAPPED = (
     *("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "pthread_create"),
     *(

@@ -1,5 +1,5 @@
-"""Operators that are no loops over elements, as functions that nothing fuses with: their bodies only name what
-they read and write.
+"""Operators that are no loops over elements, as functions that nothing fuses with: their bodies only name
+what they read and write.
 
 ``custom``: a user's C function, of which the rule of that name makes a step. ``region``: an If or a loop. The
 graphs inside it are modules of their own, which are lowered like the model; the planner puts their steps in

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgepack.compiler.graph.lower import Lowered
+from edgepack.compiler.planner.built import Built
 from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.float16_products import mark_float16_products
 from edgepack.compiler.planner.float16_weights import mark_float16_weights
 from edgepack.compiler.planner.float_calls import describe_float_calls, float_work
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
-from edgepack.compiler.planner.layout import Built, Layout
+from edgepack.compiler.planner.layout import Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.narrow_constants import mark_narrow_constants
 from edgepack.compiler.planner.program import Program, read_program

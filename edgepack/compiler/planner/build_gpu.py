@@ -9,8 +9,9 @@ computed is copied there when a kernel of the GPU reads it. Which of the two com
 from __future__ import annotations
 
 from edgepack.compiler.graph.lower import Lowered
+from edgepack.compiler.planner.built import Built
 from edgepack.compiler.planner.float16_gpu import HalfTensors, half_tensors
-from edgepack.compiler.planner.layout import Built, Layout
+from edgepack.compiler.planner.layout import Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.placement import describe_placement, place
 from edgepack.compiler.planner.program import read_program

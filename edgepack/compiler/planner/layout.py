@@ -8,49 +8,35 @@ something there reads it. A plan for a CPU has one side.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Literal, assert_never
 
 import numpy as np
-from tvm.tirx import PrimFunc
 
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, Stage
 from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.kernels.narrow_integers import as_narrow
 from edgepack.compiler.planner.arena import Request, Shared, aligned, plan_arena
 from edgepack.compiler.planner.arena_banks import plan_banks
+from edgepack.compiler.planner.built import Built
 from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.float16_gpu import HalfTensors
 from edgepack.compiler.planner.program import Call, Program, Value
-from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.region_steps import RegionSteps
 from edgepack.compiler.planner.regions import Region
+from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.select_gpu import GpuSelector
 from edgepack.plan.types import AnyStep, Argument, Copy, Launch, Plan, Signature, Step
 
-__all__ = ["GPU_ALIGNMENT", "Built", "Layout"]
+__all__ = ["GPU_ALIGNMENT", "Layout"]
 
 #: Alignment of buffers in the GPU's arena, in bytes: the most that a driver is known to ask of a part of a
 #: buffer (NVIDIA's OpenCL). ``templates/runtime/gpu/gpu.h`` has the same number.
 GPU_ALIGNMENT = 512
 
 Side = Literal["gpu", "cpu"]
-
-
-@dataclass(frozen=True)
-class Built:
-    """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``.
-
-    Attributes:
-        gpu_kernels: the text of the GPU's kernels, by symbol.
-    """
-
-    plan: Plan
-    functions: Mapping[str, PrimFunc]
-    constants: tuple[Array, ...]
-    gpu_kernels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Layout:
@@ -313,8 +299,8 @@ class Layout:
     def kernel(
         self, implementation: Implementation, bytes_moved: int, arguments: tuple[Argument, ...]
     ) -> None:
-        """A step of a kernel that is no operator of the model's: one of a rule that moves so many bytes is made
-        once."""
+        """A step of a kernel that is no operator of the model's: one of a rule that moves so many bytes is
+        made once."""
         rule, kernels = implementation.rule, self.cpu.kernels.items()
         known = [s for s, k in kernels if k.rule == rule and k.bytes_moved == bytes_moved]
         symbol = known[0] if known else self.cpu.add(implementation, (rule,), bytes_moved)[0]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from edgepack.compiler.planner.arena import aligned
+from edgepack.compiler.planner.built import Built
 from edgepack.compiler.planner.cascade import RowCall, by_rows, cascade_of, merged, reads_rows, window_bytes
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs, take_pairs_apart
-from edgepack.compiler.planner.layout import Built
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.plan.cascade import Cascade

@@ -1,27 +1,59 @@
 """The steps of Ifs and loops: those of the graphs inside them, and the branches between them.
 
-An If is ``unless`` (to the second graph), the first graph's steps, ``always`` (behind it), the second graph's.
-A loop is ``begin`` (behind it), a trip's steps, ``again`` (to the first of these). What is carried from trip to
-trip has one place; a trip's result is computed there where nothing of that trip reads the old value any more,
-and copied there otherwise.
+An If is ``unless`` (to the second graph), the first graph's steps, ``always`` (behind it), the second one's.
+A loop is ``begin`` (behind it), a trip's steps, ``again`` (to the first of these). What is carried from trip
+to trip has one place; a trip's result is computed there where nothing of that trip reads the old value any
+more, and copied there otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Literal, Protocol
 
+from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.cpu.generic.copy import stack
+from edgepack.compiler.planner.arena import Request
 from edgepack.compiler.planner.program import Call, Value
 from edgepack.compiler.planner.regions import Carried, If, Loop, Region
+from edgepack.compiler.planner.select import KernelSelector
 from edgepack.plan.branch import Branch
-from edgepack.plan.types import Argument, Step
-
-if TYPE_CHECKING:
-    from edgepack.compiler.planner.layout import Layout
+from edgepack.plan.types import AnyStep, Argument, Step
 
 __all__ = ["RegionSteps"]
+
+
+class Steps(Protocol):
+    """What steps are added to: :class:`edgepack.compiler.planner.layout.Layout`, which says what it does."""
+
+    cpu: KernelSelector
+    steps: list[AnyStep]
+    requests: dict[Literal["gpu", "cpu"], list[Request]]
+
+    def on(self, side: Literal["cpu"], value: Value) -> Argument: ...
+
+    def nbytes(self, value: Value) -> int: ...
+
+    def alias(self, value: Value, place: Argument) -> None: ...
+
+    def touch(self, argument: Argument, step: int) -> None: ...
+
+    def numbered(self, side: Literal["cpu"], name: str) -> str: ...
+
+    def request(self, side: Literal["cpu"], name: str, nbytes: int) -> Argument: ...
+
+    def names(self, nodes: Sequence[int]) -> tuple[str, ...]: ...
+
+    def add(self, step: AnyStep, arguments: Sequence[Argument]) -> None: ...
+
+    def copy(self, source: Argument, target: Argument, nbytes: int) -> None: ...
+
+    def kernel(
+        self, implementation: Implementation, bytes_moved: int, arguments: tuple[Argument, ...]
+    ) -> None: ...
+
+    def host_steps(self, call: Call) -> None: ...
 
 
 class RegionSteps:
@@ -31,7 +63,7 @@ class RegionSteps:
         regions: by the ``id`` of their calls.
     """
 
-    def __init__(self, layout: Layout, regions: Mapping[int, Region]) -> None:
+    def __init__(self, layout: Steps, regions: Mapping[int, Region]) -> None:
         self.layout, self.regions = layout, regions
 
     def add(self, call: Call) -> None:
@@ -88,26 +120,21 @@ class RegionSteps:
         places = [self._place(one.place) for one in region.carried]
         wholes = [self._place(one.whole) for one in region.stacked]
         counter = self._place(region.counter)
-        for one, place in zip(region.carried, places, strict=True):
+        carried = list(zip(region.carried, places, strict=True))
+        for one, place in carried:
             layout.copy(self._place(one.start), place, layout.nbytes(one.place))
         begin = self._branch(
             self._decision(region, "begin"), call, self._decided(region, counter, region.condition)
         )
         body = len(layout.steps)
-        computed = [self._in_place(region, one, place) for one, place in zip(region.carried, places, strict=True)]
+        computed = [self._in_place(region, one, place) for one, place in carried]
         self._calls(region.calls)
         for stacked, whole in zip(region.stacked, wholes, strict=True):
             nbytes = layout.nbytes(stacked.part)
             layout.kernel(
                 stack(nbytes, stacked.parts), 2 * nbytes, (self._place(stacked.part), counter, whole)
             )
-        self._carry_on(
-            [
-                (one, place)
-                for one, place, there in zip(region.carried, places, computed, strict=True)
-                if not there
-            ]
-        )
+        self._carry_on([one for one, there in zip(carried, computed, strict=True) if not there])
         again = self._branch(
             self._decision(region, "again"), call, self._decided(region, counter, region.goes_on)
         )
@@ -136,7 +163,8 @@ class RegionSteps:
         result = one.result
         if not _computed_alone(region.calls, result):
             return False
-        if sum(other.result.index == result.index for other in region.carried if _is_buffer(other.result)) > 1:
+        buffers = [other.result for other in region.carried if _is_buffer(other.result)]
+        if sum(other.index == result.index for other in buffers) > 1:
             return False
         if any(other.result is one.place for other in region.carried):  # copied behind all calls
             return False
@@ -219,7 +247,8 @@ def _writes(call: Call, value: Value) -> bool:
 
 
 def _reads(call: Call, value: Value) -> bool:
-    return any(a.kind == value.kind and a.index == value.index for one in _flat([call]) for a in one.arguments)
+    read = (argument for one in _flat([call]) for argument in one.arguments)
+    return any(one.kind == value.kind and one.index == value.index for one in read)
 
 
 def _computed_alone(calls: Sequence[Call], value: Value) -> bool:

@@ -37,7 +37,7 @@ from tvm.tirx import (
 from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind
 
-from edgepack.compiler.planner.layout import Built
+from edgepack.compiler.planner.built import Built
 
 __all__ = ["share_kernels"]
 

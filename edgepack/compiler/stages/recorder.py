@@ -18,7 +18,7 @@ from edgepack.compiler.backends.llvm import MachineCode
 from edgepack.compiler.backends.metal import metal_source
 from edgepack.compiler.backends.opencl import opencl_source
 from edgepack.compiler.graph.pass_groups import PASS_GROUPS, PassGroup
-from edgepack.compiler.planner.layout import Built
+from edgepack.compiler.planner.built import Built
 from edgepack.compiler.stages.graph_text import FusedFunction, fused_functions, module_text, operator_counts
 from edgepack.compiler.stages.machine_text import split_assembly, split_ir
 from edgepack.plan.gpu_target import GpuTarget

@@ -53,7 +53,7 @@ static void ep_call(ep_session_impl *session, uint32_t step, uint32_t thread, ep
     if (tasks.count != 0 && EP_LOAD_RELAXED(&session->sync.failed) == 0 &&
         descriptor->run_step(&session->context, step, scratch, (int32_t)tasks.first,
                              (int32_t)(tasks.first + tasks.count)) != 0) {
-        EP_STORE_RELAXED(&session->sync.failed, 1u);
+        EP_STORE_RELAXED(&session->sync.failed, (uint32_t)EP_E_KERNEL);
     }
 }
 
@@ -71,7 +71,7 @@ static uint32_t ep_branch(ep_session_impl *session, uint32_t step) {
     const ep_descriptor *descriptor = session->head.descriptor;
     int32_t taken = descriptor->run_step(&session->context, step, NULL, 0, 0);
     if (taken < 0) {
-        EP_STORE_RELAXED(&session->sync.failed, 1u);
+        EP_STORE_RELAXED(&session->sync.failed, (uint32_t)EP_E_TRIPS);
     }
     return taken == 0 ? step + 1 : (uint32_t)(-1 - descriptor->step_tasks[step]);
 }

@@ -230,7 +230,7 @@ static ep_status ep_session_status(const ep_session_impl *session) {
         return session->gpu->status;
     }
 #endif
-    return EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    return (ep_status)EP_LOAD_RELAXED(&session->sync.failed);
 }
 
 /* The run of a session that is armed. */

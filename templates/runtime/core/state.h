@@ -21,7 +21,7 @@ typedef struct ep_sync {
     uint32_t phase __attribute__((aligned(EP_ALIGNMENT)));  /* changes with the step; see executor.c */
     uint32_t steps[2];                                      /* which step a phase is, by phase % 2 */
     uint32_t done __attribute__((aligned(EP_ALIGNMENT)));   /* how many of its tasks are */
-    uint32_t failed __attribute__((aligned(EP_ALIGNMENT))); /* a kernel of this run failed */
+    uint32_t failed __attribute__((aligned(EP_ALIGNMENT))); /* a status, if a step of this run failed */
     uint32_t state;                                         /* EP_IDLE, ... */
     uint32_t leaving;                                       /* caller threads that finished this run */
     uint32_t run __attribute__((aligned(EP_ALIGNMENT)));    /* changes when the pool has something to do */

@@ -126,7 +126,7 @@ static ep_status ep_gpu_call(ep_session_impl *session, uint32_t index) {
     ep_status status = ep_gpu_wait(session->gpu);
     if (status == EP_OK) {
         ep_call(session, index, 0, all);
-        status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+        status = (ep_status)EP_LOAD_RELAXED(&session->sync.failed);
     }
     return status;
 }
@@ -136,7 +136,7 @@ static ep_status ep_gpu_branch(ep_session_impl *session, uint32_t index, uint32_
     ep_status status = ep_gpu_wait(session->gpu);
     if (status == EP_OK) {
         *next = ep_branch(session, index);
-        status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+        status = (ep_status)EP_LOAD_RELAXED(&session->sync.failed);
     }
     return status;
 }

@@ -16,7 +16,7 @@ import edgepack
 from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.graph.pass_groups import PASS_GROUPS
 from edgepack.compiler.kernels.registry import GPU_RULES, PAIR_RULES, RULES
-from edgepack.compiler.planner.layout import Built
+from edgepack.compiler.planner.built import Built
 from edgepack.plan.opt_level import ALL, OPT_LEVELS, PLAIN, OptLevel, describe_level
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import Compiled, plan_of, target_with

@@ -17,7 +17,7 @@ from edgepack.compiler.frontend.onnx import (
     dynamic_quantisation,
     fixed_point,
     recurrent,
-    regions,
+    region_import,
     scans,
     selection,
 )
@@ -127,7 +127,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     "BitCast": _bit_cast,
     **scans.CONVERTERS,
     **custom.CONVERTERS,
-    **regions.CONVERTERS,
+    **region_import.CONVERTERS,
     **dynamic_quantisation.CONVERTERS,
     **fixed_point.CONVERTERS,
     **selection.CONVERTERS,

@@ -39,8 +39,9 @@ from edgepack.compiler.frontend.onnx.inner_tensors import inner_tensors
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
-from edgepack.compiler.frontend.onnx.regions import with_names
+from edgepack.compiler.frontend.onnx.region_import import with_names
 from edgepack.compiler.frontend.onnx.signature_quantisation import signature_quantisation, with_quantisation
+from edgepack.compiler.frontend.onnx.standard_regions import with_standard_regions
 from edgepack.compiler.frontend.onnx.static_results import check_static
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
@@ -149,7 +150,7 @@ def record(
             changed=reference.Changed(rounded, _padding(signature)),
         )
         if options.precision == "fp16":
-            warned += calibrate(onnx.load(str(folder / _MODEL)), folder)
+            warned += calibrate(with_standard_regions(onnx.load(str(folder / _MODEL))), folder)
     return warned
 
 
@@ -321,12 +322,11 @@ def _convert(model: onnx.ModelProto, folder: Path, names: list[str]) -> tvm.IRMo
     """The Relax module.
 
     Args:
-        folder: where weights lie that are not in the model.
-        names: of the nodes that its variables ``n<index>_`` stand for; this adds to it.
+        folder: with weights that are not in the model.
+        names: of the nodes that its variables ``n<index>_`` stand for, which are added.
 
     Raises:
-        RefusedNodesError: names all nodes that cannot be imported, as far as the shapes of their outputs are
-            known, so that those behind them can be tried.
+        RefusedNodesError: names all nodes that cannot be imported, as far as those before them have shapes.
     """
     import tvm
     from tvm import relax

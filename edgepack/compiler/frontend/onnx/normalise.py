@@ -18,9 +18,10 @@ from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
+from edgepack.compiler.frontend.onnx.loop_invariants import hoist
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
-from edgepack.compiler.frontend.onnx.regions import hoist, regions
+from edgepack.compiler.frontend.onnx.regions import regions
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
@@ -56,7 +57,7 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
         return _rewritten(model)
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
-    inside = regions(model, partial(normalise, limits=limits))
+    inside = regions(model, partial(normalise, limits=limits), limits.trips)
     if not inside:
         return _rewritten(_typed(model))
     bare = _folded(detached(model, inside), limits)
@@ -83,8 +84,8 @@ def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 def unrolled(
     model: onnx.ModelProto, *, widen: bool = True, limits: Limits = DEFAULT_LIMITS
 ) -> onnx.ModelProto:
-    """The model without functions, its constants folded, and without control flow but for what is known at run
-    time only, and long loops.
+    """The model without functions, its constants folded, and without control flow but for what is known at
+    run time only, and long loops.
 
     Args:
         widen: compute float16 and bfloat16 in float32.

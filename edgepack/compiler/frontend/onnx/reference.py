@@ -22,6 +22,7 @@ from edgepack.compiler.frontend.onnx.reference_run import run_custom, run_drawn,
 from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
 from edgepack.compiler.frontend.onnx.rounded_factors import round_factors
 from edgepack.compiler.frontend.onnx.sampling import drawn_inputs
+from edgepack.compiler.frontend.onnx.standard_regions import end_loops, with_standard_regions
 from edgepack.compiler.frontend.onnx.user_arrays import user_input, user_outputs
 from edgepack.compiler.frontend.recorded import judged, write_recorded
 from edgepack.compiler.frontend.tolerances import TOLERANCES, Tolerance, limits_of
@@ -144,7 +145,8 @@ def _with_rounded_weights(
     """The outputs of the model with rounded weights, that model, and warnings where they are far off."""
     import onnx
 
-    results, prepared, _ = run_custom(onnx.load(str(path)), arrays, options.custom)
+    model = with_standard_regions(onnx.load(str(path)))
+    results, prepared, _ = run_custom(model, arrays, options.custom)
     return results, prepared, [text for name in exact for text in _moved(name, exact[name], results[name])]
 
 
@@ -161,6 +163,7 @@ def _opened(path: Path, options: ImportOptions) -> onnx.ModelProto:
         check_references(options.custom)
     model = open_model(path, options)
     declare(model, options.custom)
+    end_loops(model, options.limits.trips)
     return model
 
 

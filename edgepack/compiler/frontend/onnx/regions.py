@@ -11,25 +11,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
-from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes, inner_graphs, static_shape
+from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs, static_shape
 from edgepack.compiler.frontend.onnx.support import REGION, RefusedNodesError, node_name
-from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["CONVERTERS", "Region", "hoist", "regions", "with_names"]
-
-#: Trips of a loop that nothing bounds.
-UNBOUNDED = 2**63 - 1
-
-#: How operators begin that stay in a loop's body: random numbers are others in each trip, and what is passed on
-#: costs nothing.
-UNMOVED = ("Random", "Bernoulli", "Multinomial", "Identity")
+__all__ = ["Region", "names_read", "regions", "separate_outputs"]
 
 #: Normalises a model of static shapes.
 Normalise = Callable[["onnx.ModelProto"], "onnx.ModelProto"]
@@ -69,11 +61,12 @@ class Region:
         return made
 
 
-def regions(model: onnx.ModelProto, normalise: Normalise) -> list[Region]:
-    """The Ifs and loops of a model, in order; the shapes of their results are declared in the model, in place.
+def regions(model: onnx.ModelProto, normalise: Normalise, most_trips: int) -> list[Region]:
+    """The Ifs and loops of a model, in order; the shapes of their results are declared in it, in place.
 
     Args:
         model: without functions, its constants folded.
+        most_trips: that a loop may make.
 
     Raises:
         RefusedNodesError: a value changes its shape from trip to trip, or with the branch that is taken.
@@ -81,7 +74,7 @@ def regions(model: onnx.ModelProto, normalise: Normalise) -> list[Region]:
     found = []
     for index, node in enumerate(model.graph.node):
         if node.op_type in ("If", "Loop") and node.domain in ("", "ai.onnx"):
-            one = _Maker(model, node, index, normalise).made()
+            one = _Maker(model, node, index, normalise, most_trips).made()
             declared = {value.name: value for value in one.outputs}
             kept = [value for value in model.graph.value_info if value.name not in declared]
             del model.graph.value_info[:]
@@ -96,9 +89,14 @@ class _Maker:
     """Makes the region of a node."""
 
     def __init__(
-        self, model: onnx.ModelProto, node: onnx.NodeProto, index: int, normalise: Normalise
+        self,
+        model: onnx.ModelProto,
+        node: onnx.NodeProto,
+        index: int,
+        normalise: Normalise,
+        most_trips: int,
     ) -> None:
-        self.model, self.node, self.normalise = model, node, normalise
+        self.model, self.node, self.normalise, self.most_trips = model, node, normalise, most_trips
         self.title = f"The {node.op_type} node {node_name(node, index)} cannot be compiled"
         graph = infer_shapes(model).graph
         self.values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
@@ -146,37 +144,55 @@ class _Maker:
         for value, start in zip(results, given[1:], strict=False):
             if _described(value) != _described(start):
                 self.refuse(
-                    f"{start.name!r}, which it carries from trip to trip, is {_text(start)} before a trip and "
-                    f"{_text(value)} behind it",
+                    f"{start.name!r}, which it carries from trip to trip, is {_text(start)} before a trip "
+                    f"and {_text(value)} behind it",
                     "Export the model with room for all trips from the start, or cut it before the node "
                     "(--outputs).",
                 )
         known = _known(inside, goes_on.name, self.model)
         trips = self.constants.get(count)
-        most = UNBOUNDED if trips is None else _number(trips)
-        most = min(most, 1) if known is False else most
+        most, bounded = self._most(trips, known)
         if known is not None:
             del inside.output[0]
         if len(results) > len(starts) and (known is None or (count and trips is None)):
             self.refuse("how much it stacks is known at run time only")
-        outputs = [_renamed(self._value(start), name) for name, start in zip(self.node.output, starts, strict=False)]
+        carried_on = zip(self.node.output, starts, strict=False)
+        outputs = [_renamed(self._value(start), name) for name, start in carried_on]
         for name, part in zip(self.node.output[len(starts) :], results[len(starts) :], strict=True):
             element, shape = part.type.tensor_type.elem_type, static_shape(part)
             assert shape is not None
             outputs.append(onnx.helper.make_tensor_value_info(name, element, [most, *shape]))
         starting = condition if condition and condition not in self.constants else ""
-        about = {
+        about: dict[str, int | str] = {
             "operator": "Loop",
             "trips": int(bool(count) and trips is None),
             "condition": int(bool(starting)),
             "goes_on": int(known is None),
             "carried": len(starts),
             "most": most,
-            "bounded": 0,
+            "bounded": int(bounded),
         }
         read = [count] if about["trips"] else []
         inputs = (*read, *([starting] if starting else []), *starts, *outer)
         return Region(self.node, inputs, about, (inside,), tuple(outputs))
+
+    def _most(self, trips: onnx.TensorProto | None, goes_on: bool | None) -> tuple[int, bool]:
+        """The most trips that the loop can make, and whether it is the user who says so.
+
+        Args:
+            trips: how many the model says, if that is known.
+            goes_on: what it computes as the condition of another trip, if that is known.
+        """
+        if goes_on is False:
+            return 1 if trips is None else min(1, _number(trips)), False
+        if trips is None or (goes_on is None and _number(trips) > self.most_trips):
+            return self.most_trips, True
+        if _number(trips) > self.most_trips:
+            self.refuse(
+                f"it makes {_number(trips)} trips; {self.most_trips} are allowed",
+                "If that is meant, give --max-trips.",
+            )
+        return _number(trips), False
 
     # Values --------------------------------------------------------------------------------------------
 
@@ -216,7 +232,7 @@ class _Maker:
         inner.input.extend(self._value(name) for name in outer)
         read = set(_read_outside(graph))
         inner.initializer.extend(self.constants[name] for name in self.constants if name in read)
-        _separate_outputs(inner)
+        separate_outputs(inner)
         for value in inner.output:
             value.ClearField("type")
         model = onnx.helper.make_model(
@@ -240,7 +256,7 @@ class _Maker:
         )
 
 
-def _separate_outputs(graph: onnx.GraphProto, only: Container[str] | None = None) -> None:
+def separate_outputs(graph: onnx.GraphProto, only: Container[str] | None = None) -> None:
     """Gives each output, or those of some names, a name and a node of its own, in place: a graph may pass on
     what it is given, or give one value twice."""
     import onnx
@@ -256,61 +272,16 @@ def _read_outside(graph: onnx.GraphProto) -> list[str]:
     """What a graph, with those inside it, reads that it does not compute, once each, in order."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {name for node in graph.node for name in node.output}
-    read = (name for node in graph.node for name in _read(node))
+    read = (name for node in graph.node for name in names_read(node))
     outputs = (value.name for value in graph.output)
     return [name for name in dict.fromkeys([*read, *outputs]) if name and name not in own]
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
     """What a node reads, also in the graphs inside it."""
     yield from node.input
     for inner in inner_graphs(node):
         yield from _read_outside(inner)
-
-
-def hoist(model: onnx.ModelProto) -> bool:
-    """Moves what each trip of a loop would compute anew from what does not change before the loop, in place;
-    whether there was any."""
-    nodes: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
-            nodes += _hoisted(model, attributes(node)["body"])
-        nodes.append(node)
-    changed = len(nodes) > len(model.graph.node)
-    if changed:
-        copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del model.graph.node[:]
-        model.graph.node.extend(copies)
-    return changed
-
-
-def _hoisted(model: onnx.ModelProto, body: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Takes the nodes of a body that depend on nothing of a trip out of it; returns them."""
-    constants = {tensor.name: tensor for tensor in body.initializer}
-    trip = {value.name for value in body.input}
-    trip |= {name for node in body.node for name in node.output}
-    moved: list[onnx.NodeProto] = []
-    kept: list[onnx.NodeProto] = []
-    for node in body.node:
-        reads = [name for name in _read(node) if name]
-        fixed = bool(set(reads) - constants.keys()) and trip.isdisjoint(set(reads) - constants.keys())
-        if not fixed or node.op_type.startswith(UNMOVED):
-            kept.append(node)
-            continue
-        moved.append(node)
-        trip -= set(node.output)
-    if moved:
-        outside = {tensor.name for tensor in model.graph.initializer}
-        needed = {name for node in moved for name in _read(node)}
-        model.graph.initializer.extend(
-            tensor for name, tensor in constants.items() if name in needed and name not in outside
-        )
-        copies = [type(node).FromString(node.SerializeToString()) for node in kept]
-        moved = [type(node).FromString(node.SerializeToString()) for node in moved]
-        del body.node[:]
-        body.node.extend(copies)
-        _separate_outputs(body, {name for node in moved for name in node.output})
-    return moved
 
 
 def _known(graph: onnx.GraphProto, name: str, model: onnx.ModelProto) -> bool | None:
@@ -348,49 +319,3 @@ def _renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     made.CopyFrom(value)
     made.name = name
     return made
-
-
-# The importer -------------------------------------------------------------------------------------------
-
-
-def with_names(model: onnx.ModelProto) -> dict[str, onnx.GraphProto]:
-    """Names the graphs inside a normalised model's Ifs and loops, in place, also those inside these; the graphs
-    by name."""
-    import onnx
-
-    found: dict[str, onnx.GraphProto] = {}
-    for node in all_nodes(model.graph):
-        if node.op_type != REGION:
-            continue
-        graphs = next(a.graphs for a in node.attribute if a.name == "inside")
-        names = [f"g{len(found) + number}" for number in range(len(graphs))]
-        found.update(zip(names, graphs, strict=True))
-        kept = [a for a in node.attribute if a.name != "names"]
-        if len(kept) == len(node.attribute):
-            node.attribute.append(onnx.helper.make_attribute("names", " ".join(names)))
-    return found
-
-
-def _convert(builder: Any, inputs: Sequence[Any], values: dict[str, Any], opset: int) -> Any:
-    """The operator, for the importer."""
-    from tvm import relax
-
-    from edgepack.compiler.graph.opaque import REGION as KIND
-    from edgepack.compiler.graph.opaque import emit_opaque
-
-    del opset
-    about = {
-        key: v.decode() if isinstance(v, bytes) else v
-        for key, v in values.items()
-        if key not in {"tvm_custom", "inside", "names", "results"}
-    }
-    names = values["names"].decode() if isinstance(values["names"], bytes) else values["names"]
-    results = [(tuple(shape), dtype) for shape, dtype in json.loads(values["results"])]
-    if any(0 in shape for shape, _ in results):
-        raise ModelError("A loop of no trips has results without elements.")
-    made = emit_opaque(builder, names.replace(" ", "_"), {"kind": KIND, **about, "graphs": names}, inputs, results)
-    return made[0] if len(made) == 1 else relax.Tuple(made)
-
-
-#: As those of ``converters.py``.
-CONVERTERS = {REGION: _convert}

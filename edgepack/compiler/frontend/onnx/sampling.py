@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import ModelInput, model_inputs
-from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import as_bytes, storage_name
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ MASKS = {
     ("QAttention", 5),
     ("QEmbedLayerNormalization", 7),
 }
+
+#: Most trips of a loop whose number is drawn; at least there is one.
+MOST_TRIPS = 8
 
 #: Least and greatest value of integers that index nothing, where 8-bit ones take all values that they can.
 FREE_RANGE = (-8, 8)
@@ -168,7 +171,7 @@ class _Uses:
 
         inferred = infer_shapes(model)
         self.uses: dict[str, list[Use]] = defaultdict(list)
-        for node in inferred.graph.node:
+        for node in all_nodes(inferred.graph):
             for index, name in enumerate(node.input):
                 if name:
                     self.uses[name].append(Use(node, index))
@@ -238,6 +241,8 @@ class _Uses:
     def _bound(self, use: Use, offset: int) -> tuple[int, int] | None:
         op = use.node.op_type
         size: int | None = None
+        if (op, use.index) == ("Loop", 0):
+            return (1 - offset, MOST_TRIPS - offset)
         if (op, use.index) in INDEXED:
             shape = self.shapes.get(use.node.input[INDEXED[op, use.index]], [])
             names = ("axis", "time_axis")

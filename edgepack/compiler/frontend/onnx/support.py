@@ -50,7 +50,8 @@ IMPORTABLE = frozenset(
 )
 # fmt: on
 
-#: What an If or a loop that stays is called in a normalised model (``regions.py``), in the domain ``edgepack``.
+#: What an If or a loop that stays is called in a normalised model (``regions.py``), in the domain
+#: ``edgepack``.
 REGION = "EdgepackRegion"
 
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.shapes import inner_graphs
+
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
@@ -44,12 +46,28 @@ def round_weights(model: onnx.ModelProto) -> tuple[str, ...]:
     Returns:
         Warnings: weights that float16 cannot hold, and that stay as they are.
     """
+    kept = [text for graph in _graphs(model.graph) for text in _round(graph)]
+    if not kept:
+        return ()
+    more = f", and {len(kept) - 1} more" if len(kept) > 1 else ""
+    return (f"The weight {kept[0]}, so it stays float32{more}: float16 holds 6e-8 to 65504.",)
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph, and those inside it."""
+    yield graph
+    for node in graph.node:
+        for inner in inner_graphs(node):
+            yield from _graphs(inner)
+
+
+def _round(graph: onnx.GraphProto) -> Iterator[str]:
+    """Rounds the weights of one graph; what is said of those that stay as they are."""
     import onnx
     from onnx import numpy_helper
 
-    users = dict(_users(model.graph))
-    kept: list[str] = []
-    for tensor in model.graph.initializer:
+    users = dict(_users(graph))
+    for tensor in graph.initializer:
         if tensor.name not in users or tensor.data_type != onnx.TensorProto.FLOAT:
             continue
         if len(tensor.dims) < 2 or prod(tensor.dims) < LEAST_ELEMENTS:
@@ -57,13 +75,9 @@ def round_weights(model: onnx.ModelProto) -> tuple[str, ...]:
         array = numpy_helper.to_array(tensor)
         rounded, why = _rounded(array)
         if rounded is None:
-            kept.append(f"{tensor.name!r} of {users[tensor.name]} {why}")
+            yield f"{tensor.name!r} of {users[tensor.name]} {why}"
         elif rounded is not array:
             tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
-    if not kept:
-        return ()
-    more = f", and {len(kept) - 1} more" if len(kept) > 1 else ""
-    return (f"The weight {kept[0]}, so it stays float32{more}: float16 holds 6e-8 to 65504.",)
 
 
 def _users(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:

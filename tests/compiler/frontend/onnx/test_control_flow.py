@@ -1,4 +1,5 @@
-"""If, Loop and Scan: unrolled or chosen from as ONNX Runtime runs them, or refused in a sentence."""
+"""If, Loop and Scan: unrolled, chosen from, or as branches of the plan, as ONNX Runtime runs them; or refused
+in a sentence."""
 
 from __future__ import annotations
 
@@ -142,6 +143,8 @@ def scanned_batch() -> onnx.ModelProto:
 
 MODELS: Mapping[str, onnx.ModelProto] = {
     "trips": trips(4),
+    "many trips": trips(MOST_NODES),
+    "until at run time": until(),
     "until": until(0),
     "choice": choice(),
     "scanned": scanned(),
@@ -163,11 +166,10 @@ def test_against_onnxruntime(compiled: Compiled, name: str) -> None:
 @pytest.mark.parametrize(
     ("refused", "name", "why"),
     [
-        (trips(), "repeat", "trip count"),
+        (trips(), "repeat", "how much it stacks"),
         (trips(0), "repeat", "no trips"),
-        (trips(MOST_NODES), "repeat", str(MOST_NODES)),
-        (until(), "until", "whether it goes on"),
-        (choice(6), "choose", "shapes"),
+        (trips(10**6 + 1), "repeat", "1000001 trips; 1000000 are allowed"),
+        (choice(6), "choose", "float32[3] and as float32[6]"),
     ],
 )
 def test_what_is_known_at_run_time_only_is_refused(refused: onnx.ModelProto, name: str, why: str) -> None:

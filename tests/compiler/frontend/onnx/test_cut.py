@@ -207,7 +207,7 @@ def test_a_value_read_inside_a_branch_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", ["Loop", "LSTM"])
 def test_nodes_that_are_refused_one_by_one_are_cut_out_too(op: str, tmp_path: Path) -> None:
-    """A loop of unknown length, seen when it is unrolled; a layer of doubles, when it is imported."""
+    """A loop whose value grows, seen when its body is normalised; a layer of doubles, when it is imported."""
     g = Graph("late")
     dtype = "float64" if op == "LSTM" else "float32"
     x = g.op("Neg", g.input("x", [2, 1, 3], dtype), name="before")
@@ -217,10 +217,9 @@ def test_nodes_that_are_refused_one_by_one_are_cut_out_too(op: str, tmp_path: Pa
     else:
         info, shape = helper.make_tensor_value_info, [2, 1, 3]
         values = [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []), info("v", 1, shape)]
-        nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Abs", ["v"], ["w"])]
-        body = helper.make_graph(
-            nodes, "body", values, [info("d", TensorProto.BOOL, []), info("w", 1, shape)]
-        )
+        nodes = [helper.make_node("Identity", ["c"], ["d"])]
+        nodes.append(helper.make_node("Concat", ["v", "v"], ["w"], axis=0))
+        body = helper.make_graph(nodes, "body", values, [info("d", TensorProto.BOOL, []), info("w", 1, None)])
         y = g.op("Loop", g.input("trips", [], "int64"), "", x, body=body, name="refused")
     g.op("Abs", y, name="y")
     g.output("y", dtype)

@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "elements",
     ),
     "concat": (lambda: computed(_concatenated), "elements"),
-    "loop": (lambda: computed(_loop), "1099511627776 trips"),
+    "loop": (lambda: computed(_loop), "1099511627776 trips; 1000000 are allowed"),
     "axis": (lambda: _normed(2**63 - 1), "has axis 9223372036854775807; its input has rank 3"),
     "neighbours": (_neighbours, "adds up 10001 neighbouring channels"),
 }  # fmt: skip

@@ -57,7 +57,9 @@ class Drawn:
         count = int(self.rng.integers(1, most + 1))
         return [str(v) for v in self.rng.choice(list(values), count)]
 
-    def statements(self, nodes: list[onnx.NodeProto], known: Sequence[str], depth: int, count: int) -> list[str]:
+    def statements(
+        self, nodes: list[onnx.NodeProto], known: Sequence[str], depth: int, count: int
+    ) -> list[str]:
         """Appends statements; the values that are known behind them."""
         values = list(known)
         for _ in range(count):

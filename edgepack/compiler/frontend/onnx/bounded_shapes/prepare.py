@@ -35,6 +35,10 @@ class Selected:
 
     node: onnx.NodeProto
 
+    @property
+    def inputs(self) -> Sequence[str]:
+        return list(self.node.input)
+
     def call(self, declared: Mapping[str, onnx.ValueInfoProto]) -> onnx.NodeProto:
         """The node itself."""
         import onnx

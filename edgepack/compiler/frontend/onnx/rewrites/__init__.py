@@ -137,8 +137,8 @@ CONTROL_FLOW = {key: REWRITES[key] for key in (("", "If"), ("", "Loop"), ("", "S
 
 
 def unroll(model: onnx.ModelProto) -> bool:
-    """Replaces control flow by what it does, in place, but for what is known at run time only, and long loops;
-    whether there was any to be replaced. What was inside may have some."""
+    """Replaces control flow by what it does, in place, but for what is known at run time only, and long
+    loops; whether there was any to be replaced. What was inside may have some."""
     if not any((node.domain, node.op_type) in CONTROL_FLOW for node in model.graph.node):
         return False
     editor = Editor(model)

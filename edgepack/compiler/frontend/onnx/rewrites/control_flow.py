@@ -1,5 +1,5 @@
-"""If, Loop and Scan without control flow, where that takes no longer: the branch taken, or both; all trips, one
-after the other. What is left stays (``regions.py``)."""
+"""If, Loop and Scan without control flow, where that takes no longer: the branch taken, or both; all trips,
+one after the other. What is left stays (``regions.py``)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_SELECTED = 32
 #: Operators that take long, or whose time is not known: an If with one of them computes the branch that is
 #: taken.
 LONG = {
-    *("Attention", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "If", "LSTM"),
-    *("Loop", "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul", "RNN", "Scan", "TopK"),
+    *("Attention", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "If"),
+    *("LSTM", "Loop", "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul", "RNN", "Scan", "TopK"),
 }
 
 
@@ -39,8 +39,8 @@ def known_if(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def if_(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """The branch of a condition that is known now; both, and a choice between their results, of another, where
-    that takes no longer than to go the one way or the other. None where it does."""
+    """The branch of a condition that is known now; both, and a choice between their results, of another,
+    where that takes no longer than to go the one way or the other. None where it does."""
     import numpy as np
 
     values = attributes(node)
@@ -136,7 +136,8 @@ def _scanned(
     constants: dict[str, str] = {}
     for step in range(length):
         elements = [
-            _element(editor, name, length - 1 - step if reverse else step, axis) for name, axis, reverse in read
+            _element(editor, name, length - 1 - step if reverse else step, axis)
+            for name, axis, reverse in read
         ]
         results = editor.inline(body, [*states, *elements], constants)
         states, parts = results[: len(states)], results[len(states) :]

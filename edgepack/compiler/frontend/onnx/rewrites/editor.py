@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Editor", "Rewrite", "attributes", "evaluated"]
+__all__ = ["Editor", "Rewrite", "attributes", "evaluated", "rename_values"]
 
 #: Most elements of a constant that :meth:`Editor.known` follows: of conditions, sizes and their like.
 _SMALL = 64
@@ -212,7 +212,7 @@ class Editor:
         for node in graph.node:
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
-            _rename_values(copy, names)
+            rename_values(copy, names)
             copy.name = self._fresh(node.name or node.op_type)
             self._written.append(copy)
         return [names.get(value.name, value.name) for value in graph.output]
@@ -276,7 +276,7 @@ class Editor:
         graph.initializer.extend(kept)
 
 
-def _rename_values(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+def rename_values(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Renames what a node reads and writes, also in the graphs inside it, in place."""
     for values in (node.input, node.output):
         values[:] = [names.get(name, name) for name in values]
@@ -285,7 +285,7 @@ def _rename_values(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         own |= {name for other in inner.node for name in other.output}
         outer = {old: new for old, new in names.items() if old not in own}
         for other in inner.node:
-            _rename_values(other, outer)
+            rename_values(other, outer)
         for output in inner.output:
             output.name = outer.get(output.name, output.name)
 
