@@ -259,6 +259,9 @@ class StepRecord(Record):
     tasks: int = Field(description="of a kernel on the GPU its work groups")
     nodes: tuple[str, ...] = ()
     copied: int = Field(default=0, ge=0, description="bytes that are copied to the GPU or from it")
+    times: int = Field(
+        default=1, ge=0, description="how often a run does it: a loop's trips, if their number is known"
+    )
 
 
 class VariantRecord(Record):

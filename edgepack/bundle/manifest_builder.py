@@ -126,6 +126,7 @@ def _pieces(recipe: Recipe) -> tuple[ParamsPiece, ...]:
 def _code(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
     """What a manifest says of a plan's kernels and their memory."""
     kernels = {kernel.symbol: kernel for kernel in plan.kernels}
+    executions = list(zip(plan.steps, plan.executions(), strict=True))
     return {
         "memory": Memory(
             arena=plan.arena.nbytes,
@@ -143,8 +144,8 @@ def _code(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
             ),
         ),
         "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
-        "steps": tuple(_step(step) for step in plan.steps),
-        "flops": sum(kernels[step.kernel].flops for step in plan.steps if not isinstance(step, Copy)),
+        "steps": tuple(_step(step, times) for step, times in executions),
+        "flops": sum(t * kernels[s.kernel].flops for s, t in executions if not isinstance(s, Copy)),
     }
 
 
@@ -152,12 +153,12 @@ def _buffers(arena: Arena) -> tuple[BufferRecord, ...]:
     return tuple(BufferRecord(**asdict(buffer)) for buffer in arena.buffers)
 
 
-def _step(step: AnyStep) -> StepRecord:
+def _step(step: AnyStep, times: int) -> StepRecord:
     """A copy between memories is a step of no kernel."""
     if isinstance(step, Copy):
         return StepRecord(kernel="", tasks=1, copied=step.device.nbytes)
     tasks = step.tasks if isinstance(step, Step) else prod(step.groups)
-    return StepRecord(kernel=step.kernel, tasks=tasks, nodes=step.nodes)
+    return StepRecord(kernel=step.kernel, tasks=tasks, nodes=step.nodes, times=times)
 
 
 def _variant(variant: Variant, compiled: Compiled) -> VariantRecord:
@@ -204,5 +205,5 @@ def _tensor(spec: TensorSpec) -> Tensor:
 
 
 def _kernel(data: dict[str, Any]) -> dict[str, Any]:
-    del data["pointers"], data["c_function"], data["cascade"]
+    del data["pointers"], data["c_function"], data["cascade"], data["branch"]
     return data

@@ -36,6 +36,11 @@ class Branch:
     bounded: bool = False
 
     @property
+    def is_known(self) -> bool:
+        """Whether a loop makes ``most`` trips, whatever the data are."""
+        return not (self.trips or self.condition or self.bounded)
+
+    @property
     def pointers(self) -> int:
         """How many it takes."""
         return (self.kind in {"begin", "again"}) + self.trips + self.condition

@@ -304,6 +304,18 @@ class Plan:
                 return kernel
         raise KeyError(symbol)
 
+    def executions(self) -> list[int]:
+        """How often a run does each step: as often as a loop's number of trips says, if that is known, and
+        else once; both graphs of an If."""
+        times = [1] * len(self.steps)
+        branches = {kernel.symbol: kernel.branch for kernel in self.kernels if kernel.branch is not None}
+        for last, step in enumerate(self.steps):
+            branch = branches.get(step.kernel) if isinstance(step, Step) else None
+            if isinstance(step, Step) and branch is not None and branch.kind == "again" and branch.is_known:
+                for index in range(step.target, last + 1):
+                    times[index] *= branch.most
+        return times
+
     def to_json(self) -> str:
         """JSON with sorted keys: the same plan gives the same bytes."""
         steps = [{"class": type(step).__name__, **asdict(step)} for step in self.steps]

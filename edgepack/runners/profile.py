@@ -89,7 +89,7 @@ def profile_entries(
             kernels[s.kernel] if s.kernel else KernelRecord(symbol="copy", rule="copy", bytes_moved=s.copied)
             for s in steps
         ]
-        flops = sum(kernel.flops for kernel in members)
+        flops = sum(step.times * kernel.flops for step, kernel in zip(steps, members, strict=True))
         # What multiplies bytes does several in the time of one of float32.
         most = peak_gflops * max(float(k.parameters.get("rate", 1)) for k in members) if peak_gflops else 0.0
         of_peak = flops / us / 1e3 / most if most and us > 0 and flops else None
@@ -104,7 +104,9 @@ def profile_entries(
                 nodes=manifest.steps[indices[0]].nodes,
                 ops=members[0].ops,
                 flops=flops,
-                bytes_moved=sum(kernel.bytes_moved for kernel in members),
+                bytes_moved=sum(
+                    step.times * kernel.bytes_moved for step, kernel in zip(steps, members, strict=True)
+                ),
                 of_peak=of_peak,
             )
         )

@@ -189,9 +189,8 @@ def reattached(
     weights = {tensor.name for tensor in graph.initializer}
     missing = {name for call in calls for name in call.input} - weights
     missing |= {value.name for value in model.graph.output} - weights - values.keys()
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in missing]
-    graph.initializer.extend(kept)
-    constants = {tensor.name: tensor for tensor in kept}
+    graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in missing)
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     values.update(
         (name, onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
         for name, tensor in constants.items()
@@ -199,8 +198,7 @@ def reattached(
     )
     ordered = _sorted(
         [*graph.node, *calls],
-        {*values.keys() - taken, *weights, *constants}
-        - {name for node in graph.node for name in node.output},
+        {*values.keys() - taken, *constants} - {name for node in graph.node for name in node.output},
     )
     inputs = [value for value in graph.input if value.name not in taken]
     outputs = [values[value.name] for value in model.graph.output]

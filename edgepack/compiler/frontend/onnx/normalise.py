@@ -18,13 +18,14 @@ from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
-from edgepack.compiler.frontend.onnx.loop_invariants import hoist
+from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.regions import regions
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
+from edgepack.compiler.frontend.onnx.trip_count import count_trips
 from edgepack.compiler.frontend.onnx.unread_channels import drop_unread_channels
 from edgepack.errors import ModelError
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
@@ -57,7 +58,8 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
         return _rewritten(model)
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
-    inside = regions(model, partial(normalise, limits=limits), limits.trips)
+    fold = partial(_settled, limits=limits)
+    model, inside = regions(model, partial(normalise, limits=limits), fold, limits.trips)
     if not inside:
         return _rewritten(_typed(model))
     bare = _folded(detached(model, inside), limits)
@@ -95,8 +97,13 @@ def unrolled(
     check_known(model, rewrites.REWRITES)
     check_quantisation(model)
     _freeze_initializers(model)
-    model = _folded(compute_in_float32(model) if widen else model, limits)
-    while rewrites.unroll(model) or hoist(model):
+    return _settled(compute_in_float32(model) if widen else model, limits)
+
+
+def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
+    """The model, its constants folded, without the control flow that is known."""
+    model = _folded(model, limits)
+    while count_trips(model) or rewrites.unroll(model) or lighten_loops(model):
         model = _folded(model, limits)
     return model
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
@@ -61,28 +61,49 @@ class Region:
         return made
 
 
-def regions(model: onnx.ModelProto, normalise: Normalise, most_trips: int) -> list[Region]:
-    """The Ifs and loops of a model, in order; the shapes of their results are declared in it, in place.
+def regions(
+    model: onnx.ModelProto, normalise: Normalise, fold: Normalise, most_trips: int
+) -> tuple[onnx.ModelProto, list[Region]]:
+    """The Ifs and loops of a model, in order, and the model, which declares the shapes of their results.
 
     Args:
-        model: without functions, its constants folded.
+        model: without functions, its constants folded. Changed.
+        normalise: what is done with the graphs inside.
+        fold: folds the model's constants, of which there are more when the shapes of a result are known.
         most_trips: that a loop may make.
 
     Raises:
         RefusedNodesError: a value changes its shape from trip to trip, or with the branch that is taken.
     """
-    found = []
+    made: dict[str, Region] = {}
+    while (new := next((one for one in _control_flow(model) if _key(one[1]) not in made), None)) is not None:
+        index, node = new
+        one = _Maker(model, node, index, normalise, most_trips).made()
+        made[_key(node)] = one
+        _declare(model, one.outputs)
+        model = fold(model)
+    nodes = {_key(node): node for _, node in _control_flow(model)}
+    return model, [replace(made[key], node=node) for key, node in nodes.items()]
+
+
+def _control_flow(model: onnx.ModelProto) -> Iterator[tuple[int, onnx.NodeProto]]:
     for index, node in enumerate(model.graph.node):
         if node.op_type in ("If", "Loop") and node.domain in ("", "ai.onnx"):
-            one = _Maker(model, node, index, normalise, most_trips).made()
-            declared = {value.name: value for value in one.outputs}
-            kept = [value for value in model.graph.value_info if value.name not in declared]
-            del model.graph.value_info[:]
-            model.graph.value_info.extend([*kept, *one.outputs])
-            for value in model.graph.output:
-                value.CopyFrom(declared.get(value.name, value))
-            found.append(one)
-    return found
+            yield index, node
+
+
+def _key(node: onnx.NodeProto) -> str:
+    """What tells a node from others, also when the model was folded."""
+    return next((name for name in node.output if name), "")
+
+
+def _declare(model: onnx.ModelProto, values: Sequence[onnx.ValueInfoProto]) -> None:
+    declared = {value.name: value for value in values}
+    kept = [value for value in model.graph.value_info if value.name not in declared]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend([*kept, *values])
+    for value in model.graph.output:
+        value.CopyFrom(declared.get(value.name, value))
 
 
 class _Maker:

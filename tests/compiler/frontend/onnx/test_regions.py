@@ -33,16 +33,15 @@ class Drawn:
         self.count = 0
         self.constants = {"zero": np.float32(0), "one": np.int64(1), "yes": np.asarray(True)}
         self.inputs = [tensor("x"), tensor("y"), tensor("n", TensorProto.INT64, [])]
+        self.inputs.append(tensor("rows", shape=[5, *SHAPE]))
+        self.constants["five"] = np.int64(5)
         nodes: list[onnx.NodeProto] = []
         values = self.statements(nodes, ["x", "y"], depth, 6)
         results = [self.added(nodes, "Identity", v) for v in self.drawn(values[2:], 3)]
         outputs = [tensor(name) for name in results]
-        outputs += [tensor(name, shape=shape) for name, shape in self.stacked]
         tensors = [numpy_helper.from_array(np.asarray(v), k) for k, v in self.constants.items()]
         graph = helper.make_graph(nodes, f"drawn{seed}", self.inputs, outputs, tensors)
         self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-    stacked: Sequence[tuple[str, tuple[int, ...]]] = ()
 
     def name(self, kind: str) -> str:
         self.count += 1
@@ -82,6 +81,13 @@ class Drawn:
         found = self.added(nodes, op, a, b) if op in {"Add", "Mul"} else self.added(nodes, op, a)
         return self.added(nodes, "Tanh", found)
 
+    def row(self, nodes: list[onnx.NodeProto], step: str) -> str:
+        """A product of another row of the input ``rows`` in each trip."""
+        weight = self.name("weight")
+        self.constants[weight] = self.rng.standard_normal((4, 4)).astype(np.float32)  # type: ignore[assignment]
+        row = self.added(nodes, "Gather", "rows", self.added(nodes, "Mod", step, "five"), axis=0)
+        return self.added(nodes, "Tanh", self.added(nodes, "MatMul", row, weight))
+
     def condition(self, nodes: list[onnx.NodeProto], values: Sequence[str]) -> str:
         total = self.added(nodes, "ReduceSum", str(self.rng.choice(list(values))), keepdims=0)
         return self.added(nodes, "Greater", total, "zero")
@@ -105,7 +111,8 @@ class Drawn:
         carried = [self.name("carried") for _ in starts]
         step, going = self.name("step"), self.name("going")
         inner: list[onnx.NodeProto] = []
-        here = self.statements(inner, [*values, *carried], depth, int(self.rng.integers(1, 4)))
+        rows = [self.row(inner, step)] if self.rng.random() < 0.5 else []
+        here = self.statements(inner, [*values, *carried, *rows], depth, int(self.rng.integers(1, 4)))
         on = self.added(inner, "Identity", going)
         if self.rng.random() < 0.5:
             on = self.condition(inner, here)
