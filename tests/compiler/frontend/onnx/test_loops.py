@@ -24,8 +24,8 @@ def value(name: str, shape: Sequence[int] = (), dtype: int = TensorProto.FLOAT) 
 
 
 def of_tensorflow(limit: int = 40, step: int = 1, rows: int = 40) -> onnx.ModelProto:
-    """A recurrent loop as tf2onnx writes it: counters, limits, weights and the sequence's length are carried, and
-    the condition is computed from counters."""
+    """A recurrent loop as tf2onnx writes it: counters, limits and weights are carried, and the condition is
+    computed from counters."""
     whole = TensorProto.INT32
     names = ["counter", "time", "h", "limit", "weights", "own"]
     shapes = [(), (), (1, 8), (), (8, 8), (8, 8)]

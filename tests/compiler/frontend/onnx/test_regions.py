@@ -132,7 +132,8 @@ class Drawn:
         return names
 
 
-SEEDS = range(40)
+#: Among them those that notice a trip's result computed too early in its place, or values that change places.
+SEEDS = (*range(14), 21, 36, 37)
 
 
 @pytest.fixture(scope="module")
