@@ -255,8 +255,10 @@ def _is_taken(branch: Branch, step: Step, of_run: Mapping[str, list[Memory]]) ->
     pointers = iter([address(argument, of_run, 0) for argument in step.arguments])
     if branch.kind == "always":
         return True
-    if branch.kind == "unless":
-        return not ctypes.c_uint8.from_address(next(pointers)).value
+    if branch.kind in {"unless", "require", "forbid"}:
+        condition = bool(ctypes.c_uint8.from_address(next(pointers)).value)
+        assert branch.kind == "unless" or condition == (branch.kind == "require"), "an impossible branch"
+        return branch.kind == "unless" and not condition
     counter = ctypes.c_int64.from_address(next(pointers))
     counter.value = 0 if branch.kind == "begin" else counter.value + 1
     more = counter.value < branch.most

@@ -13,8 +13,9 @@ from typing import Literal
 __all__ = ["Branch", "BranchKind"]
 
 #: "unless": taken if the condition is false. "always". "begin": sets a loop's counter to 0, and is taken if
-#: there is no first trip. "again": counts a trip, and is taken if there is another one.
-BranchKind = Literal["unless", "always", "begin", "again"]
+#: there is no first trip. "again": counts a trip, and is taken if there is another one. "require" and
+#: "forbid": never taken; the run fails unless the condition is true, or is false.
+BranchKind = Literal["unless", "always", "begin", "again", "require", "forbid"]
 
 
 @dataclass(frozen=True)

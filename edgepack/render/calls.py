@@ -30,8 +30,8 @@ def branch_call(branch: Branch, pointers: Sequence[str]) -> str:
     """The call of what decides where a run goes on, as a C expression."""
     if branch.kind == "always":
         return "1"
-    if branch.kind == "unless":
-        return f"ep_unless({pointers[0]})"
+    if branch.kind in {"unless", "require", "forbid"}:
+        return f"ep_{branch.kind}({pointers[0]})"
     given = iter(pointers)
     counter = next(given)
     trips = next(given) if branch.trips else "NULL"

@@ -1,6 +1,7 @@
 """The steps of Ifs and loops: those of the graphs inside them, and the branches between them.
 
-An If is ``unless`` (to the second graph), the first graph's steps, ``always`` (behind it), the second one's.
+An If is ``unless`` (to the second graph), the first graph's steps, ``always`` (behind it), the second one's;
+of one that has a graph that no run can take, ``require`` or ``forbid`` and the other graph's steps.
 A loop is ``begin`` (behind it), a trip's steps, ``again`` (to the first of these). What is carried from trip
 to trip has one place; a trip's result is computed there where nothing of that trip reads the old value any
 more, and copied there otherwise.
@@ -18,7 +19,7 @@ from edgepack.compiler.planner.arena import Request
 from edgepack.compiler.planner.program import Call, Value
 from edgepack.compiler.planner.regions import Carried, If, Loop, Region
 from edgepack.compiler.planner.select import KernelSelector
-from edgepack.plan.branch import Branch
+from edgepack.plan.branch import Branch, BranchKind
 from edgepack.plan.types import AnyStep, Argument, Step
 
 __all__ = ["RegionSteps"]
@@ -84,7 +85,10 @@ class RegionSteps:
     def _if(self, call: Call, region: If) -> None:
         layout = self.layout
         places = [self._place(value) for value in region.results]
-        unless = self._branch(Branch("unless", condition=True), call, [self._place(region.condition)])
+        kind: BranchKind = "unless"
+        if region.impossible >= 0:
+            kind = "forbid" if region.impossible == 0 else "require"
+        unless = always = self._branch(Branch(kind, condition=True), call, [self._place(region.condition)])
         for number, (calls, results) in enumerate(region.graphs):
             if number:
                 always = self._branch(Branch("always"), call, [])

@@ -66,7 +66,9 @@ class If:
 
     Attributes:
         condition: bool, one element.
-        graphs: the calls of the one graph and of the other one, each with its results.
+        graphs: the calls of the one graph and of the other one, each with its results; or those of one.
+        impossible: then, which one there is not, for no run can take it: 0 the one of a condition that is
+            true; -1 elsewhere.
         results: what they become.
         outer: what the calls read that was computed before.
     """
@@ -75,6 +77,7 @@ class If:
     graphs: tuple[tuple[list[Call], tuple[Value, ...]], ...]
     results: tuple[Value, ...]
     outer: tuple[Value, ...]
+    impossible: int = -1
 
 
 Region: TypeAlias = Loop | If
@@ -94,7 +97,7 @@ def _link(program: Program, call: Call, found: dict[int, Region]) -> None:
     """Adds the region of a call whose values are the program's, and those inside it."""
     assert call.fused.anchor is not None
     about = call.fused.anchor.attributes
-    region = _if(program, call) if about["operator"] == "If" else _loop(program, call, about)
+    region = _if(program, call, about) if about["operator"] == "If" else _loop(program, call, about)
     found[id(call)] = region
     inside = [region.calls] if isinstance(region, Loop) else [calls for calls, _ in region.graphs]
     for calls in inside:
@@ -103,11 +106,12 @@ def _link(program: Program, call: Call, found: dict[int, Region]) -> None:
                 _link(program, one, found)
 
 
-def _if(program: Program, call: Call) -> If:
+def _if(program: Program, call: Call, about: Mapping[str, Any]) -> If:
     condition, *outer = call.arguments
     made = tuple(_taken_in(program, graph, outer) for graph in call.graphs)
     graphs = tuple((graph.calls, outputs) for graph, outputs in zip(call.graphs, made, strict=True))
-    return If(condition, graphs, tuple(call.results), tuple(outer))
+    impossible = int(about["impossible"])
+    return If(condition, graphs, tuple(call.results), tuple(outer), impossible)
 
 
 def _loop(program: Program, call: Call, about: Mapping[str, Any]) -> Loop:

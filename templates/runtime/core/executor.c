@@ -71,7 +71,7 @@ static uint32_t ep_branch(ep_session_impl *session, uint32_t step) {
     const ep_descriptor *descriptor = session->head.descriptor;
     int32_t taken = descriptor->run_step(&session->context, step, NULL, 0, 0);
     if (taken < 0) {
-        EP_STORE_RELAXED(&session->sync.failed, (uint32_t)EP_E_TRIPS);
+        EP_STORE_RELAXED(&session->sync.failed, (uint32_t)(taken == -1 ? EP_E_TRIPS : EP_E_BRANCH));
     }
     return taken == 0 ? step + 1 : (uint32_t)(-1 - descriptor->step_tasks[step]);
 }

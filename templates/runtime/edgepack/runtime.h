@@ -77,7 +77,8 @@ typedef int32_t ep_status;
     X(EP_E_GPU_BUFFER, 33, "A buffer is not in the memory of the model's GPU, or has too few bytes behind its offset.") \
     X(EP_E_PARAMS_OLD, 34, "The params have a lower version than the caller asks for; get the present ones.") \
     X(EP_E_GPU_TIME, 35, "The GPU is not done within the session's limit, and goes on; synchronize to wait again.") \
-    X(EP_E_TRIPS, 36, "A loop would make more trips than the library was made for.")
+    X(EP_E_TRIPS, 36, "A loop would make more trips than the library was made for.") \
+    X(EP_E_BRANCH, 37, "The data choose a branch of the model that does not fit the sizes it was packed for.")
 /* clang-format on */
 
 enum {

@@ -14,6 +14,7 @@ from edgepack.compiler.frontend.onnx.binding import bind, model_inputs
 from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.extents import check_nodes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
+from edgepack.compiler.frontend.onnx.impossible_branches import replace_impossible
 from edgepack.compiler.frontend.onnx.lost_state import refuse_lost_state
 from edgepack.compiler.frontend.onnx.model_file import read_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
@@ -35,18 +36,20 @@ def open_model(path: Path, options: ImportOptions, notes: list[str] | None = Non
     its batch changed if ``options`` say so; random numbers with a seed are constants.
 
     Args:
-        notes: gets a sentence for each dimension that is open and was taken for a batch of 1.
+        notes: gets a sentence for each dimension that is open and was taken for a batch of 1, and for each
+            branch that the sizes do not fit.
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
         ConfigError: ``options`` do not fit the model.
     """
     model, batches = _bound(path, options)
-    if notes is not None:
-        notes += batches
     draw(model)
     if options.batch:
         set_batch(model, options.batch)
+    impossible = list(replace_impossible(model))
+    if notes is not None:
+        notes += [*batches, *impossible]
     return model
 
 

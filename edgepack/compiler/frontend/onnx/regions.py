@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
+from edgepack.compiler.frontend.onnx.impossible_branches import BRANCHES, is_impossible
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs, static_shape
 from edgepack.compiler.frontend.onnx.support import REGION, RefusedNodesError, node_name
@@ -127,10 +128,12 @@ class _Maker:
         return self._if() if self.node.op_type == "If" else self._loop()
 
     def _if(self) -> Region:
-        graphs = [attributes(self.node)[branch] for branch in ("then_branch", "else_branch")]
-        outer = self._outer(graphs)
-        inside = [self._graph(graph, [], outer) for graph in graphs]
-        for name, one, other in zip(self.node.output, *(graph.output for graph in inside), strict=True):
+        graphs = [attributes(self.node)[branch] for branch in BRANCHES]
+        possible = [graph for graph in graphs if not is_impossible(graph)]
+        outer = self._outer(possible)
+        inside = [self._graph(graph, [], outer) for graph in possible]
+        results = (inside[0].output, inside[-1].output)
+        for name, one, other in zip(self.node.output, *results, strict=True):
             if _described(one) != _described(other):
                 self.refuse(
                     f"its branches give {name!r} as {_text(one)} and as {_text(other)}",
@@ -141,7 +144,9 @@ class _Maker:
             _renamed(value, name) for name, value in zip(self.node.output, inside[0].output, strict=True)
         ]
         inputs = (self.node.input[0], *outer)
-        return Region(self.node, inputs, {"operator": "If"}, tuple(inside), tuple(outputs))
+        impossible = next((i for i, graph in enumerate(graphs) if is_impossible(graph)), -1)
+        about: dict[str, int | str] = {"operator": "If", "impossible": impossible}
+        return Region(self.node, inputs, about, tuple(inside), tuple(outputs))
 
     def _loop(self) -> Region:
         import onnx

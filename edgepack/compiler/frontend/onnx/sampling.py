@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import ModelInput, model_inputs
@@ -150,6 +151,8 @@ def _draw(
         return np.asarray(rng.standard_normal(shape)).astype(dtype)
     limits = np.iinfo(item.dtype)
     found = graph.index_range(item.name)
+    if found is None and free == FREE_RANGE and (number := graph.compared_with(item.name)) is not None:
+        found = (number, number)
     if found is None and limits.bits > 8 and graph.is_mask(item.name):
         mask = np.asarray(rng.integers(0, 2, shape), item.dtype)
         if shape:
@@ -167,6 +170,7 @@ class _Uses:
     """Where the values of a graph go."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
+        import onnx
         from onnx import numpy_helper
 
         inferred = infer_shapes(model)
@@ -182,6 +186,11 @@ class _Uses:
         }
         self.shapes.update({tensor.name: list(tensor.dims) for tensor in graph.initializer})
         small = [tensor for tensor in graph.initializer if len(tensor.dims) <= 1]
+        for node in graph.node:
+            if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+                small.append(onnx.TensorProto())
+                small[-1].CopyFrom(node.attribute[0].t)
+                small[-1].name = node.output[0]
         self.constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in small}
 
     def index_range(self, name: str) -> tuple[int, int] | None:
@@ -209,6 +218,14 @@ class _Uses:
             ):
                 return True
         return False
+
+    def compared_with(self, name: str) -> int | None:
+        """What an input of one number is compared with: that chooses one of the model's ways."""
+        for use, offset in self._reached(name) if prod(self.shapes.get(name, [0])) == 1 else ():
+            constant = self._constant(use) if use.node.op_type == "Equal" else None
+            if constant is not None:
+                return constant - offset
+        return None
 
     def is_divisor(self, name: str) -> bool:
         return any(use.node.op_type in ("Div", "Mod") and use.index == 1 for use, _ in self._reached(name))

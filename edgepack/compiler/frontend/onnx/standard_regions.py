@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.impossible_branches import BRANCHES
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, rename_values
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
 from edgepack.compiler.frontend.onnx.support import REGION
@@ -40,8 +41,9 @@ def _standardise(graph: onnx.GraphProto) -> None:
 def _if(node: onnx.NodeProto, inside: list[onnx.GraphProto]) -> onnx.NodeProto:
     from onnx import helper
 
-    graphs = [_apart(graph, f"{node.name}/{branch}", 0) for branch, graph in enumerate(inside)]
-    branches = dict(zip(("then_branch", "else_branch"), graphs, strict=True))
+    # Of one with a graph that no run can take, the other one is both.
+    graphs = [_apart(graph, f"{node.name}/{i}", 0) for i, graph in enumerate((inside[0], inside[-1]))]
+    branches = dict(zip(BRANCHES, graphs, strict=True))
     return helper.make_node("If", node.input[:1], list(node.output), node.name, **branches)
 
 

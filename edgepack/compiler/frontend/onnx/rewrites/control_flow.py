@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from edgepack.compiler.frontend.onnx.impossible_branches import is_impossible
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
 
@@ -58,6 +59,8 @@ def if_(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 def _is_short(graph: onnx.GraphProto) -> bool:
     """Whether a branch takes about as long as to choose between its results and others."""
+    if is_impossible(graph):
+        return False
     standard = all(node.domain in ("", "ai.onnx") and node.op_type not in LONG for node in graph.node)
     return standard and len(graph.node) <= MOST_SELECTED
 
