@@ -302,7 +302,8 @@ class Layout:
         """A step of a kernel that is no operator of the model's: one of a rule that moves so many bytes is
         made once."""
         rule, kernels = implementation.rule, self.cpu.kernels.items()
-        known = [s for s, k in kernels if k.rule == rule and k.bytes_moved == bytes_moved]
+        made = rule, implementation.chosen, bytes_moved
+        known = [s for s, k in kernels if (k.rule, k.parameters, k.bytes_moved) == made]
         symbol = known[0] if known else self.cpu.add(implementation, (rule,), bytes_moved)[0]
         self.add(Step(symbol, implementation.stages[0].tasks, arguments), arguments)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from edgepack.compiler.kernels.contract import Implementation
-from edgepack.compiler.kernels.cpu.generic.copy import stack
+from edgepack.compiler.kernels.cpu.generic.copy import clear, stack
 from edgepack.compiler.planner.arena import Request
 from edgepack.compiler.planner.program import Call, Value
 from edgepack.compiler.planner.regions import Carried, If, Loop, Region
@@ -125,6 +125,10 @@ class RegionSteps:
         wholes = [self._place(one.whole) for one in region.stacked]
         counter = self._place(region.counter)
         carried = list(zip(region.carried, places, strict=True))
+        for stacked, whole in zip(region.stacked, wholes, strict=True):
+            if stacked.open:
+                nbytes = layout.nbytes(stacked.whole)
+                layout.kernel(clear(nbytes), nbytes, (whole,))
         for one, place in carried:
             layout.copy(self._place(one.start), place, layout.nbytes(one.place))
         begin = self._branch(
@@ -135,9 +139,8 @@ class RegionSteps:
         self._calls(region.calls)
         for stacked, whole in zip(region.stacked, wholes, strict=True):
             nbytes = layout.nbytes(stacked.part)
-            layout.kernel(
-                stack(nbytes, stacked.parts), 2 * nbytes, (self._place(stacked.part), counter, whole)
-            )
+            kernel = stack(nbytes, stacked.parts, more=stacked.open)
+            layout.kernel(kernel, 2 * nbytes, (self._place(stacked.part), counter, whole))
         self._carry_on([one for one, there in zip(carried, computed, strict=True) if not there])
         again = self._branch(
             self._decision(region, "again"), call, self._decided(region, counter, region.goes_on)

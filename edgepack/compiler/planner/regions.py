@@ -27,11 +27,17 @@ class Carried:
 
 @dataclass(frozen=True)
 class Stacked:
-    """What each of a loop's trips adds to a result of the loop, ``whole``, of ``parts`` parts."""
+    """What each of a loop's trips adds to a result of the loop, ``whole``, of ``parts`` parts.
+
+    Attributes:
+        open: how many trips there are is known at run time only: parts that are left are 0, and those that
+            would be more are left out.
+    """
 
     part: Value
     whole: Value
     parts: int
+    open: bool
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ def _loop(program: Program, call: Call, about: Mapping[str, Any]) -> Loop:
     results = outputs[1:] if about["goes_on"] else outputs
     carried = zip(starts, places, results[: len(starts)], strict=True)
     parts = zip(results[len(starts) :], wholes, strict=True)
-    most = int(about["most"])
+    most, room = int(about["most"]), int(about["room"])
     return Loop(
         graph.calls,
         counter,
@@ -138,7 +144,7 @@ def _loop(program: Program, call: Call, about: Mapping[str, Any]) -> Loop:
         most,
         bool(about["bounded"]),
         tuple(Carried(*one) for one in carried),
-        tuple(Stacked(part, whole, most) for part, whole in parts),
+        tuple(Stacked(part, whole, room or most, bool(room)) for part, whole in parts),
         tuple(outer),
     )
 

@@ -218,7 +218,7 @@ def _normalised(
     padding = None
     if maxima:
         model, nodes, padding = with_bounded_shapes(model, maxima, limits)
-    normal = _normal(model, nodes, limits)
+    normal = _normal(model, nodes, limits, maxima or {})
     check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
@@ -267,10 +267,12 @@ def _with_cuts(
     return ModelError(error.message, **said, refused=refused, cuts=cuts)
 
 
-def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable], limits: Limits) -> onnx.ModelProto:
+def _normal(
+    model: onnx.ModelProto, nodes: Sequence[Detachable], limits: Limits, rooms: Mapping[str, int]
+) -> onnx.ModelProto:
     """The normalised model; what the user computes in C is not looked at."""
     bare = detached(model, nodes) if nodes else model
-    normal = normalise(bare, limits) if bare.graph.node else bare
+    normal = normalise(bare, limits, rooms) if bare.graph.node else bare
     check_sizes(normal)
     check_operators(normal)
     return reattached(normal, model, nodes) if nodes else normal

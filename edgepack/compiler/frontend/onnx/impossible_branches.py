@@ -12,25 +12,15 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, static_shape
+from edgepack.compiler.frontend.onnx.support import BRANCHES, FAILS
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["BRANCHES", "is_impossible", "replace_impossible"]
-
-#: The attributes of an If, in the order in which a region has its graphs.
-BRANCHES = ("then_branch", "else_branch")
+__all__ = ["replace_impossible"]
 
 #: Bytes of the largest constant that is folded to find out.
 FOLDED = 1 << 24
-
-#: Name of the node that fails.
-FAILS = "edgepack/impossible"
-
-
-def is_impossible(graph: onnx.GraphProto) -> bool:
-    """Whether a graph is what has replaced such a branch."""
-    return any(node.name == FAILS for node in graph.node)
 
 
 def replace_impossible(model: onnx.ModelProto) -> Iterator[str]:

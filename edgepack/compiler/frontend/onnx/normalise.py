@@ -7,7 +7,9 @@ and batch normalisation, and removes what does nothing. What it leaves, ``rewrit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
@@ -21,7 +23,7 @@ from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
-from edgepack.compiler.frontend.onnx.regions import regions
+from edgepack.compiler.frontend.onnx.regions import Bounds, regions
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
@@ -40,7 +42,9 @@ __all__ = ["fold_constants", "normalise", "unrolled"]
 DISABLED = ("MatMulAddFusion",)
 
 
-def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.ModelProto:
+def normalise(
+    model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS, rooms: Mapping[str, int] = MappingProxyType({})
+) -> onnx.ModelProto:
     """An equivalent model for the importer; inputs and outputs keep their names, order and types.
 
     Args:
@@ -49,6 +53,7 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
             folded, and the types and shapes of all values declared. Channels of it that no layer reads are
             left out.
         limits: how much may become of it.
+        rooms: those of :class:`edgepack.compiler.frontend.onnx.regions.Bounds`.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
@@ -58,8 +63,8 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
         return _rewritten(model)
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
-    fold = partial(_settled, limits=limits)
-    model, inside = regions(model, partial(normalise, limits=limits), fold, limits.trips)
+    fold, bounds = partial(_settled, limits=limits), Bounds(limits.trips, rooms)
+    model, inside = regions(model, partial(normalise, limits=limits), fold, bounds)
     if not inside:
         return _rewritten(_typed(model))
     bare = _folded(detached(model, inside), limits)

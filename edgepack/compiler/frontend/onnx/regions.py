@@ -9,20 +9,26 @@ node, and of each of its graphs; but for constants, which kernels want to pack: 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
-from edgepack.compiler.frontend.onnx.impossible_branches import BRANCHES, is_impossible
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs, static_shape
-from edgepack.compiler.frontend.onnx.support import REGION, RefusedNodesError, node_name
+from edgepack.compiler.frontend.onnx.support import (
+    BRANCHES,
+    REGION,
+    RefusedNodesError,
+    is_impossible,
+    node_name,
+)
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Region", "names_read", "regions", "separate_outputs"]
+__all__ = ["Bounds", "Region", "names_read", "region_of", "regions", "separate_outputs"]
 
 #: Normalises a model of static shapes.
 Normalise = Callable[["onnx.ModelProto"], "onnx.ModelProto"]
@@ -62,8 +68,21 @@ class Region:
         return made
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What bounds loops whose trips are known at run time only.
+
+    Attributes:
+        trips: that a loop may make.
+        rooms: by name of a result that a loop stacks, the trips that it has room for.
+    """
+
+    trips: int
+    rooms: Mapping[str, int] = field(default_factory=dict)
+
+
 def regions(
-    model: onnx.ModelProto, normalise: Normalise, fold: Normalise, most_trips: int
+    model: onnx.ModelProto, normalise: Normalise, fold: Normalise, bounds: Bounds
 ) -> tuple[onnx.ModelProto, list[Region]]:
     """The Ifs and loops of a model, in order, and the model, which declares the shapes of their results.
 
@@ -71,7 +90,7 @@ def regions(
         model: without functions, its constants folded. Changed.
         normalise: what is done with the graphs inside.
         fold: folds the model's constants, of which there are more when the shapes of a result are known.
-        most_trips: that a loop may make.
+        bounds: of what is known at run time only.
 
     Raises:
         RefusedNodesError: a value changes its shape from trip to trip, or with the branch that is taken.
@@ -79,12 +98,19 @@ def regions(
     made: dict[str, Region] = {}
     while (new := next((one for one in _control_flow(model) if _key(one[1]) not in made), None)) is not None:
         index, node = new
-        one = _Maker(model, node, index, normalise, most_trips).made()
+        one = region_of(model, node, index, normalise, bounds)
         made[_key(node)] = one
         _declare(model, one.outputs)
         model = fold(model)
     nodes = {_key(node): node for _, node in _control_flow(model)}
     return model, [replace(made[key], node=node) for key, node in nodes.items()]
+
+
+def region_of(
+    model: onnx.ModelProto, node: onnx.NodeProto, index: int, normalise: Normalise, bounds: Bounds
+) -> Region:
+    """That of the model's node with an index; arguments and errors as for :func:`regions`."""
+    return _Maker(model, node, index, normalise, bounds).made()
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[tuple[int, onnx.NodeProto]]:
@@ -116,9 +142,9 @@ class _Maker:
         node: onnx.NodeProto,
         index: int,
         normalise: Normalise,
-        most_trips: int,
+        bounds: Bounds,
     ) -> None:
-        self.model, self.node, self.normalise, self.most_trips = model, node, normalise, most_trips
+        self.model, self.node, self.normalise, self.bounds = model, node, normalise, bounds
         self.title = f"The {node.op_type} node {node_name(node, index)} cannot be compiled"
         graph = infer_shapes(model).graph
         self.values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
@@ -180,14 +206,15 @@ class _Maker:
         most, bounded = self._most(trips, known)
         if known is not None:
             del inside.output[0]
-        if len(results) > len(starts) and (known is None or (count and trips is None)):
-            self.refuse("how much it stacks is known at run time only")
+        stacked = list(self.node.output[len(starts) :])
+        is_open = bool(stacked) and (known is None or bool(count and trips is None))
+        room = self._room(stacked) if is_open else 0
         carried_on = zip(self.node.output, starts, strict=False)
         outputs = [_renamed(self._value(start), name) for name, start in carried_on]
         for name, part in zip(self.node.output[len(starts) :], results[len(starts) :], strict=True):
             element, shape = part.type.tensor_type.elem_type, static_shape(part)
             assert shape is not None
-            outputs.append(onnx.helper.make_tensor_value_info(name, element, [most, *shape]))
+            outputs.append(onnx.helper.make_tensor_value_info(name, element, [room or most, *shape]))
         starting = condition if condition and condition not in self.constants else ""
         about: dict[str, int | str] = {
             "operator": "Loop",
@@ -197,10 +224,22 @@ class _Maker:
             "carried": len(starts),
             "most": most,
             "bounded": int(bounded),
+            "room": room,
         }
         read = [count] if about["trips"] else []
         inputs = (*read, *([starting] if starting else []), *starts, *outer)
         return Region(self.node, inputs, about, (inside,), tuple(outputs))
+
+    def _room(self, stacked: Sequence[str]) -> int:
+        """The trips for which there is room in what the loop stacks."""
+        sizes = [self.bounds.rooms[name] for name in stacked if name in self.bounds.rooms]
+        if not sizes:
+            name = next((name for name in stacked if name), "")
+            self.refuse(
+                f"how many trips it makes, and so the size of {name!r}, is known at run time only",
+                f"Give it room for as many trips as there will be: --max {shlex.quote(f'{name}=100')}.",
+            )
+        return sizes[0]
 
     def _most(self, trips: onnx.TensorProto | None, goes_on: bool | None) -> tuple[int, bool]:
         """The most trips that the loop can make, and whether it is the user who says so.
@@ -211,11 +250,11 @@ class _Maker:
         """
         if goes_on is False:
             return 1 if trips is None else min(1, _number(trips)), False
-        if trips is None or (goes_on is None and _number(trips) > self.most_trips):
-            return self.most_trips, True
-        if _number(trips) > self.most_trips:
+        if trips is None or (goes_on is None and _number(trips) > self.bounds.trips):
+            return self.bounds.trips, True
+        if _number(trips) > self.bounds.trips:
             self.refuse(
-                f"it makes {_number(trips)} trips; {self.most_trips} are allowed",
+                f"it makes {_number(trips)} trips; {self.bounds.trips} are allowed",
                 "If that is meant, give --max-trips.",
             )
         return _number(trips), False

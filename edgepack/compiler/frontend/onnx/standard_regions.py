@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.impossible_branches import BRANCHES
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, rename_values
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
-from edgepack.compiler.frontend.onnx.support import REGION
+from edgepack.compiler.frontend.onnx.support import BRANCHES, REGION
 
 if TYPE_CHECKING:
     import onnx

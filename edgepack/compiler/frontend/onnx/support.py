@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = [
+    "BRANCHES",
+    "FAILS",
     "IMPORTABLE",
     "REFUSED",
     "REGION",
@@ -20,6 +22,7 @@ __all__ = [
     "check_known",
     "check_operators",
     "is_importable",
+    "is_impossible",
     "is_refused",
     "unsupported_nodes",
 ]
@@ -53,6 +56,12 @@ IMPORTABLE = frozenset(
 #: What an If or a loop that stays is called in a normalised model (``regions.py``), in the domain
 #: ``edgepack``.
 REGION = "EdgepackRegion"
+
+#: The attributes of an If, in the order in which such a node has its graphs.
+BRANCHES = ("then_branch", "else_branch")
+
+#: Name of the node of a branch that no run can take (``impossible_branches.py``).
+FAILS = "edgepack/impossible"
 
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
 REFUSED = {
@@ -122,6 +131,11 @@ def is_importable(node: onnx.NodeProto) -> bool:
     """Whether the importer converts this node."""
     standard = node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
     return standard or of_fixed_point(node) or (node.domain == DOMAIN and node.op_type == REGION)
+
+
+def is_impossible(graph: onnx.GraphProto) -> bool:
+    """Whether a graph is what has replaced a branch that no run can take."""
+    return any(node.name == FAILS for node in graph.node)
 
 
 def is_refused(node: onnx.NodeProto) -> bool:

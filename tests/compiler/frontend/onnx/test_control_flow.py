@@ -4,6 +4,7 @@ in a sentence."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,8 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.rewrites.control_flow import MOST_NODES
-from edgepack.errors import ModelError
+from edgepack.errors import EdgepackError, ModelError
 from workbench.compiled import Compiled
+from workbench.models.evaluate import random_inputs
 
 Values = Sequence[onnx.ValueInfoProto]
 
@@ -166,7 +168,7 @@ def test_against_onnxruntime(compiled: Compiled, name: str) -> None:
 @pytest.mark.parametrize(
     ("refused", "name", "why"),
     [
-        (trips(), "repeat", "how much it stacks"),
+        (trips(), "repeat", "how many trips it makes, and so the size of 'z', is known at run time only"),
         (trips(0), "repeat", "no trips"),
         (trips(10**6 + 1), "repeat", "1000001 trips; 1000000 are allowed"),
         (choice(6), "choose", "float32[3] and as float32[6]"),
@@ -179,3 +181,37 @@ def test_what_is_known_at_run_time_only_is_refused(refused: onnx.ModelProto, nam
     assert why in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint
+
+
+def stacked_and_read() -> onnx.ModelProto:
+    """What a loop of unknown length stacks, and a product of each part."""
+    of = trips()
+    weights = numpy_helper.from_array(
+        np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32), "w"
+    )
+    of.graph.initializer.append(weights)
+    of.graph.node.append(node("MatMul", ["z", "w"], ["product"], name="product"))
+    of.graph.node.append(node("Sigmoid", ["product"], ["p"], name="p"))
+    of.graph.output.append(helper.make_tensor_value_info("p", TensorProto.FLOAT, ["n", 2, 4]))
+    return of
+
+
+def test_what_a_loop_stacks_has_a_maximum(tmp_path: Path) -> None:
+    """Parts that are left are 0, those that would be more are left out; the count says how many there are."""
+    most = 5
+    of = stacked_and_read()
+    compiled = Compiled({"m": of}, tmp_path, maxima={"m": {"z": most}})
+    for count in (0, 1, 4, 5, 7):
+        inputs = random_inputs(of, count) | {"n": np.asarray(count, np.int64)}
+        got, expected = compiled.run("m", inputs), compiled.expected("m", inputs)
+        assert got["z_count"] == count
+        for name in ("z", "p"):
+            whole = np.zeros((most, *expected[name].shape[1:]), np.float32)
+            whole[: min(count, most)] = expected[name][:most]
+            np.testing.assert_allclose(got[name], whole, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(got["y"], expected["y"], atol=1e-5)
+
+
+def test_a_maximum_where_none_is_needed_is_refused() -> None:
+    with pytest.raises(EdgepackError, match="number of trips of the Loop of 'z' is known"):
+        import_model(trips(MOST_NODES), {"z": 5})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
+    COUNT,
     Entries,
     declared_results,
     dynamic_results,
@@ -17,18 +18,17 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
 from edgepack.compiler.frontend.onnx.bounded_shapes.graph import PaddedGraph
 from edgepack.compiler.frontend.onnx.bounded_shapes.node import MixedError, PaddedNode
 from edgepack.compiler.frontend.onnx.bounded_shapes.rules import apply_rule
+from edgepack.compiler.frontend.onnx.bounded_shapes.stacked import stacked_results
 from edgepack.compiler.frontend.onnx.bounded_shapes.suggest import boxes_limit, missing_maxima
 from edgepack.compiler.frontend.onnx.cut import node_reads
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
 from edgepack.errors import ConfigError
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["Padding", "apply_maxima"]
-
-#: What the name of a count ends with.
-COUNT = "_count"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class Padding:
     most: Mapping[str, int]
 
 
-def apply_maxima(model: onnx.ModelProto, maxima: Mapping[str, int], tensors: set[str]) -> Padding:
+def apply_maxima(
+    model: onnx.ModelProto, maxima: Mapping[str, int], tensors: set[str], limits: Limits = DEFAULT_LIMITS
+) -> Padding:
     """Rewrites the model, in place, to one of static shapes whose counts are outputs.
 
     Nodes whose results have a maximum are of edgepack's own domain then.
@@ -56,6 +58,7 @@ def apply_maxima(model: onnx.ModelProto, maxima: Mapping[str, int], tensors: set
         model: constants folded, input shapes static.
         maxima: by name of a result; its size along the axis along which the data decide about it.
         tensors: those of the model before its constants were folded.
+        limits: how much may become of the model.
 
     Raises:
         ConfigError: a name is no such result.
@@ -66,7 +69,8 @@ def apply_maxima(model: onnx.ModelProto, maxima: Mapping[str, int], tensors: set
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     model.opset_import.append(onnx.helper.make_opsetid("edgepack", 1))
-    found = _selections(model, maxima, tensors)
+    stacked = stacked_results(model, maxima, limits)
+    found = stacked | _selections(model, {k: v for k, v in maxima.items() if k not in stacked}, tensors)
     graph = PaddedGraph(model)
     for name, entry in found.items():
         graph.axes[name] = entry

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = [
+    "COUNT",
     "DATA_DEPENDENT",
     "SELECTION",
     "Entries",
@@ -28,6 +29,9 @@ __all__ = [
     "selection_node",
     "suggested_maximum",
 ]
+
+#: What the name of a count ends with.
+COUNT = "_count"
 
 #: What the node is called in the normalised model; its attributes say what it does.
 SELECTION = "EdgepackSelection"

@@ -79,7 +79,7 @@ def with_bounded_shapes(
     ready.graph.value_info.extend(types)
     if any(not onnx.defs.has(node.op_type, node.domain) for node in ready.graph.node):
         ready.graph.value_info.extend(_static_types(ready))
-    padding = apply_maxima(ready, maxima, tensors)
+    padding = apply_maxima(ready, maxima, tensors, limits)
     return ready, [Selected(node) for node in ready.graph.node if node.domain == "edgepack"], padding
 
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from edgepack.compiler.frontend.onnx.impossible_branches import is_impossible
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
-from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
+from edgepack.compiler.frontend.onnx.support import RefusedNodesError, is_impossible, node_name
 
 if TYPE_CHECKING:
     import onnx

@@ -3,15 +3,17 @@ loop carries from trip to trip, and for what it stacks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import tirx
 from tvm.ir import Expr
-from tvm.tirx import Buffer
+from tvm.tirx import Buffer, IntImm
 
 from edgepack.compiler.kernels.contract import Implementation, Stage
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
 
-__all__ = ["copy", "stack"]
+__all__ = ["clear", "copy", "stack"]
 
 #: Bytes of one task.
 TASK_BYTES = 16 * 1024
@@ -25,9 +27,20 @@ def copy(nbytes: int) -> Implementation:
     return Implementation("copy", (_copied(e, nbytes, source, destination),))
 
 
-def stack(nbytes: int, parts: int) -> Implementation:
+def clear(nbytes: int) -> Implementation:
+    """Kernel (destination, lo, hi) that makes ``nbytes`` bytes 0."""
+    e = Emitter(1)
+    destination = e.output(0, nbytes, "uint8")
+    zero = IntImm("uint8", 0)
+    return Implementation("clear", (_each(e, nbytes, lambda i: e.vstore(destination, i, zero, 1)),))
+
+
+def stack(nbytes: int, parts: int, *, more: bool = False) -> Implementation:
     """Kernel (part, counter, whole, lo, hi) that copies a part of ``nbytes`` bytes to where the part of the
     number ``counter``, an int64, is in the whole of so many parts.
+
+    Args:
+        more: there may be more parts, of which those behind the whole's last are left out.
 
     Raises:
         RuleError: the whole has 2**31 bytes or more.
@@ -35,17 +48,31 @@ def stack(nbytes: int, parts: int) -> Implementation:
     e = Emitter(1)
     part, counter = e.param(0, nbytes, "uint8"), e.param(1, 1, "int64")
     whole = e.output(0, nbytes * parts, "uint8")
-    place = e.rebased(whole, e.let(tirx.Cast("int32", e.load(counter, 0)) * nbytes), nbytes)
-    return Implementation("stack", (_copied(e, nbytes, part, place),))
+    number = e.let(e.load(counter, 0))
+    first = e.let(tirx.Cast("int32", tirx.min(number, IntImm("int64", parts - 1))) * nbytes)
+    place = e.rebased(whole, first, nbytes)
+
+    def copied(i: Expr) -> None:
+        e.vstore(place, i, e.load(part, i), 1)
+
+    def guarded(i: Expr) -> None:
+        e.branch(number < IntImm("int64", parts), lambda: copied(i))
+
+    stage = _each(e, nbytes, guarded if more else copied)
+    return Implementation("stack.open" if more else "stack", (stage,), parameters={"parts": parts})
 
 
 def _copied(e: Emitter, nbytes: int, source: Buffer, destination: Buffer) -> Stage:
     """The kernel that copies so many bytes."""
+    return _each(e, nbytes, lambda i: e.vstore(destination, i, e.load(source, i), 1))
+
+
+def _each(e: Emitter, nbytes: int, byte: Callable[[Expr], None]) -> Stage:
+    """The kernel that does something with each of so many bytes."""
 
     def task(t: Expr) -> None:
         begin = e.let(t * TASK_BYTES)
-        end = e.let(tirx.min(begin + TASK_BYTES, index(nbytes)))
-        e.loop(begin, end, lambda i: e.vstore(destination, i, e.load(source, i), 1))
+        e.loop(begin, e.let(tirx.min(begin + TASK_BYTES, index(nbytes))), byte)
 
     e.tasks(task)
     return e.stage(max(1, -(-nbytes // TASK_BYTES)))
