@@ -32,12 +32,13 @@ from edgepack import errors
 from edgepack.compiler import worker
 from edgepack.plan.limits import Limits
 from tests.support.mutate import EXTERNAL, damaged
+from workbench.models.drawn_regions import Drawn
 from workbench.models.odd import ODD
 from workbench.models.operators import CASES
 from workbench.models.quantised import QUANTISED
 from workbench.models.recurrent import stacked
 
-__all__ = ["FIRST_QUANTISED", "Heard", "Outcome", "corpus", "run_cases", "write_case"]
+__all__ = ["FIRST_DRAWN", "FIRST_QUANTISED", "Heard", "Outcome", "corpus", "run_cases", "write_case"]
 
 #: What a case may take.
 BYTES, SECONDS = 2 << 30, 30.0
@@ -46,6 +47,9 @@ _PER_CHILD = 40
 
 #: From this case on models are quantised ones.
 FIRST_QUANTISED = 1_000_000
+
+#: From this case on they are models of Ifs and loops.
+FIRST_DRAWN = 2_000_000
 
 #: Every so many cases the model is planned too, not imported alone.
 _PLANNED = 8
@@ -81,9 +85,11 @@ class Outcome:
     seconds: float = 0.0
 
 
-@lru_cache(maxsize=2)
-def corpus(*, quantised: bool = False) -> tuple[onnx.ModelProto, ...]:
-    """Small models of all kinds, or of one integer operator each."""
+@lru_cache(maxsize=3)
+def corpus(*, quantised: bool = False, drawn: bool = False) -> tuple[onnx.ModelProto, ...]:
+    """Small models of all kinds, or of one integer operator each, or of Ifs and loops."""
+    if drawn:
+        return tuple(Drawn(seed, depth).model for seed in range(12) for depth in (1, 2))
     if quantised:
         return tuple(make() for make in QUANTISED.values())
     recurrent = [stacked(kind, 1, 3, 4, 2, classes=2) for kind in ("LSTM", "GRU")]
@@ -92,7 +98,7 @@ def corpus(*, quantised: bool = False) -> tuple[onnx.ModelProto, ...]:
 
 def write_case(case: int, folder: Path) -> Path:
     """The model of a case, and the external data beside it."""
-    models = corpus(quantised=case >= FIRST_QUANTISED)
+    models = corpus(quantised=FIRST_QUANTISED <= case < FIRST_DRAWN, drawn=case >= FIRST_DRAWN)
     other = models[(case * 7 + 3) % len(models)].SerializeToString()
     path = folder / "model.onnx"
     path.write_bytes(damaged(models[case % len(models)], other, case))
