@@ -194,8 +194,7 @@ def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mappin
 
 
 def import_model(model: onnx.ModelProto, maxima: Mapping[str, int] | None = None) -> ImportedModel:
-    """The Relax module of a model whose inputs all have static shapes (see :func:`import_file`); ``maxima``
-    are those of :class:`~edgepack.compiler.frontend.base.ImportOptions`."""
+    """The Relax module of a model whose inputs all have static shapes; ``maxima`` as in ``ImportOptions``."""
     return _imported(*_normalised(model, (), maxima)[:2])
 
 
