@@ -11,7 +11,7 @@ import ctypes
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -35,7 +35,7 @@ from edgepack.plan.types import ALIGNMENT, Argument, Kernel, Plan, Step
 from edgepack.system.files import sha256_file
 from edgepack.toolchains import resolve
 
-__all__ = ["Executor", "Memory", "address", "host_target", "memories"]
+__all__ = ["Executor", "Memory", "address", "host_target", "memories", "steps_of_run"]
 
 GUARD = 64
 
@@ -140,17 +140,12 @@ class Executor:
         of_run = memories(plan, built.constants, inputs, poison)
         before = {kind: [m.bytes.copy() for m in of_run[kind]] for kind in ("input", "constant")}
         branches = any(kernel.branch for kernel in plan.kernels)
-        at = 0
-        while at < len(plan.steps):
-            step = plan.steps[at]
-            assert isinstance(step, Step)
-            branch = plan.kernel(step.kernel).branch
+        for at in steps_of_run(plan, of_run):
             if branches:
                 _poison_unused(plan, at, of_run["arena"][0], poison)
-            if branch is None:
-                self.call(plan, step, of_run, rng, poison)
-            taken = branch is not None and _is_taken(branch, step, of_run)
-            at = step.target if taken else at + 1
+            step = plan.steps[at]
+            assert isinstance(step, Step)
+            self.call(plan, step, of_run, rng, poison)
         for kind, contents in before.items():
             for i, (content, memory) in enumerate(zip(contents, of_run[kind], strict=True)):
                 assert (content == memory.bytes).all(), f"a kernel wrote to {kind} {i} of {name}"
@@ -164,8 +159,10 @@ class Executor:
         rng: np.random.Generator,
         poison: int,
     ) -> None:
-        """One step, its tasks in ranges at random."""
+        """One step, its tasks in ranges at random; nothing for a branch."""
         kernel = plan.kernel(step.kernel)
+        if kernel.branch is not None:
+            return
         for lo, hi in _ranges(step.tasks, rng):
             thread = int(rng.integers(plan.arena.threads))
             scratch = step.scratch_offset + thread * step.scratch_bytes
@@ -238,6 +235,18 @@ def address(argument: Argument, of_run: Mapping[str, list[Memory]], scratch: int
     if argument.kind == "scratch":
         return of_run["arena"][0].pointer(scratch + argument.offset)
     return of_run[argument.kind][argument.index].pointer(argument.offset)
+
+
+def steps_of_run(plan: Plan, of_run: Mapping[str, list[Memory]]) -> Iterator[int]:
+    """The numbers of a run's steps, in order: what a branch decides is asked when the one who gets its number
+    has done the step."""
+    at = 0
+    while at < len(plan.steps):
+        yield at
+        step = plan.steps[at]
+        branch = plan.kernel(step.kernel).branch if isinstance(step, Step) else None
+        taken = branch is not None and isinstance(step, Step) and _is_taken(branch, step, of_run)
+        at = step.target if taken and isinstance(step, Step) else at + 1
 
 
 def _poison_unused(plan: Plan, step: int, arena: Memory, poison: int) -> None:

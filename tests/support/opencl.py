@@ -21,7 +21,7 @@ import pytest
 from edgepack.compiler.backends.opencl import opencl_source
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.types import Argument, Copy, Launch, Step
-from workbench.executor import Executor, address, memories
+from workbench.executor import Executor, address, memories, steps_of_run
 
 __all__ = ["OpenClExecutor", "driver"]
 
@@ -179,15 +179,15 @@ class OpenClExecutor(Executor):
         held = [cl.buffer(c.nbytes) for c in constants]
         for buffer, memory in zip(held, host["constant"], strict=True):
             cl.write(buffer, 0, memory.pointer(0), len(memory.bytes))
-        for step in plan.steps:
-            match step:
+        for at in steps_of_run(plan, host):
+            match plan.steps[at]:
                 case Copy(True, source, target):
                     cl.write(arena, target.offset, address(source, host, 0), target.nbytes)
                 case Copy(False, target, source):
                     cl.read(arena, source.offset, address(target, host, 0), source.nbytes)
-                case Launch():
+                case Launch() as step:
                     self._launch(step, arena, held)
-                case Step():
+                case Step() as step:
                     self.call(plan, step, host, rng, poison)
         for buffer in (arena, *held):
             cl.release(buffer)

@@ -1,5 +1,6 @@
 /* What decides where a run goes on, behind the steps before: 0 with the next step, 1 with another one; -1: a
- * loop would make too many trips, -2: the data choose what the model was not packed for. Included by model.c where a model has Ifs or loops. SPDX-License-Identifier: Apache-2.0 */
+ * loop would make too many trips, -2: the data choose what the model was not packed for. Included by model.c
+ * where a model has Ifs or loops. SPDX-License-Identifier: Apache-2.0 */
 #ifndef EP_BRANCH_H
 #define EP_BRANCH_H
 
@@ -26,7 +27,8 @@ EP_MAYBE_UNUSED static int32_t ep_forbid(const void *condition) {
 /* Whether a loop has a trip behind `done` of them: fewer than `most`, than *trips, and while the condition is
  * true, as far as these are given. A run fails that would go on behind `most` trips, if there is no room for
  * more (`bounded`). */
-EP_MAYBE_UNUSED static int32_t ep_goes_on(int64_t done, const void *trips, const void *condition, int64_t most, int bounded) {
+EP_MAYBE_UNUSED static int32_t ep_goes_on(int64_t done, const void *trips, const void *condition,
+                                          int64_t most, int bounded) {
     if ((trips != NULL && done >= *(const int64_t *)trips) ||
         (condition != NULL && *(const unsigned char *)condition == 0)) {
         return 0;

@@ -15,8 +15,9 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx import import_model
-from edgepack.compiler.graph.lower import lower
+from edgepack.compiler.graph.lower import Lowered, lower, lower_with_graphs
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
+from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.compiler.planner.minimum_cut import FlowGraph
 from edgepack.compiler.planner.placement import Costs
 from edgepack.compiler.planner.program import read_program
@@ -27,11 +28,12 @@ from edgepack.config.device import load_device
 from edgepack.plan.gpu_speed import GpuSpeed, usual_speed
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import target_from_json
-from edgepack.plan.types import Copy, Plan
+from edgepack.plan.types import Copy, Launch, Plan, Signature, Step
 from tests.support.opencl import OpenClExecutor, driver
 from workbench.compiled import FREE_COPIES, assert_close, plan_of
 from workbench.executor import host_target
 from workbench.models.builder import Graph
+from workbench.models.drawn_regions import Drawn
 from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 HOST = replace(host_target(), threads=2)
@@ -229,3 +231,37 @@ def test_no_constant_is_stored_that_no_step_reads() -> None:
         if argument.kind == "constant"
     ]
     assert {argument.index for argument in read} == set(range(len(plan.constants)))
+
+
+def test_loops_and_branches_beside_a_gpu_are_the_cpus(tmp_path: Path) -> None:
+    """What they read is copied before them: a branch that leaves steps out leaves no copy out."""
+    models = [Drawn(seed).model for seed in (0, 2, 5)]
+    target = GpuTarget("opencl", HOST, speed=FREE_COPIES)
+    built = {
+        f"m{i}": build_gpu_plan(*_lowered(model, target), target, name=f"m{i}", symbol_prefix=f"m{i}_")
+        for i, model in enumerate(models)
+    }
+    executor = OpenClExecutor(built, tmp_path / "kernels", driver(tmp_path / "pocl"))
+    launched = 0
+    for name, model in zip(built, models, strict=True):
+        plan = built[name].plan
+        for index, step in enumerate(plan.steps):
+            inside = any(
+                isinstance(other, Step) and 0 <= other.target <= index < at
+                for at, other in enumerate(plan.steps)
+            )
+            assert not (inside and isinstance(step, Copy)), "in a loop"
+        launched += sum(isinstance(step, Launch) for step in plan.steps)
+        for trips in (0, 3):
+            inputs = random_inputs(model, trips) | {"n": np.asarray(trips, np.int64)}
+            got = executor.run(name, [inputs[spec.name] for spec in plan.inputs], seed=trips)
+            names = [spec.name for spec in plan.outputs]
+            expected = dict(zip(names, run_onnxruntime(model, inputs), strict=True))
+            assert_close(model, dict(zip(names, got, strict=True)), expected)
+    assert launched, "nothing was left for the GPU"
+
+
+def _lowered(model: onnx.ModelProto, target: GpuTarget) -> tuple[Lowered, Signature]:
+    imported = import_model(model)
+    lowered = lower_with_graphs(imported.module, imported.graphs, preferred_forms(target))
+    return lowered, imported.signature
