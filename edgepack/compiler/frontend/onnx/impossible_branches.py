@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, static_shape
 from edgepack.compiler.frontend.onnx.support import BRANCHES, FAILS
 
@@ -33,6 +32,8 @@ def replace_impossible(model: onnx.ModelProto) -> Iterator[str]:
     if not nodes or _runs(model):
         return
     for node in nodes:
+        if not set(BRANCHES) <= {a.name for a in node.attribute if a.HasField("g")}:
+            continue
         fits = [_runs(_taken(model, node, branch)) for branch in BRANCHES]
         if fits.count(False) != 1:
             continue
@@ -64,7 +65,7 @@ def _taken(model: onnx.ModelProto, node: onnx.NodeProto, branch: str) -> onnx.Mo
     import onnx
     from onnx import helper
 
-    graph: onnx.GraphProto = attributes(node)[branch]
+    graph: onnx.GraphProto = next(a.g for a in node.attribute if a.name == branch)
     made = onnx.ModelProto()
     made.CopyFrom(model)
     del made.graph.node[:], made.graph.output[:]
@@ -76,7 +77,7 @@ def _taken(model: onnx.ModelProto, node: onnx.NodeProto, branch: str) -> onnx.Mo
         made.graph.node.extend(graph.node)
         made.graph.node.extend(
             helper.make_node("Identity", [value.name], [name])
-            for value, name in zip(graph.output, node.output, strict=True)
+            for value, name in zip(graph.output, node.output, strict=False)
             if name
         )
         break

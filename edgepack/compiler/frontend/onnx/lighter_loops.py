@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.regions import names_read, separate_outputs
-from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, rename_values
+from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form, rename_values
 from edgepack.compiler.frontend.onnx.shapes import all_nodes
 
 if TYPE_CHECKING:
@@ -28,17 +28,16 @@ def lighten_loops(model: onnx.ModelProto) -> bool:
     """
     changed = False
     nodes: list[onnx.NodeProto] = []
-    for node in model.graph.node:
+    for index, node in enumerate(model.graph.node):
         if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
             nodes.append(node)
             continue
-        loop = _Loop(model, node)
-        changed |= loop.drop_unread() | loop.capture_unchanged()
-        if any(node.output):
-            changed |= loop.hoist() | loop.hoist_products()
-            nodes += [*loop.before, node]
-        else:
-            nodes += loop.before
+        with known_form(node, index):
+            loop = _Loop(model, node)
+            changed |= loop.drop_unread() | loop.capture_unchanged()
+            if any(node.output):
+                changed |= loop.hoist() | loop.hoist_products()
+            nodes += [*loop.before, *([node] if any(node.output) else [])]
     if changed:
         copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
         del model.graph.node[:]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
-from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
+from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes, known_form
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs, static_shape
 from edgepack.compiler.frontend.onnx.support import (
     BRANCHES,
@@ -110,7 +110,10 @@ def region_of(
     model: onnx.ModelProto, node: onnx.NodeProto, index: int, normalise: Normalise, bounds: Bounds
 ) -> Region:
     """That of the model's node with an index; arguments and errors as for :func:`regions`."""
-    return _Maker(model, node, index, normalise, bounds).made()
+    maker = _Maker(model, node, index, normalise, bounds)
+    with known_form(node, index):
+        made = maker.made()
+    return made
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[tuple[int, onnx.NodeProto]]:

@@ -187,9 +187,10 @@ class _Uses:
         self.shapes.update({tensor.name: list(tensor.dims) for tensor in graph.initializer})
         small = [tensor for tensor in graph.initializer if len(tensor.dims) <= 1]
         for node in graph.node:
-            if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+            values = [a.t for a in node.attribute if a.HasField("t") and len(a.t.dims) <= 1]
+            if node.op_type == "Constant" and len(values) == len(node.output) == 1:
                 small.append(onnx.TensorProto())
-                small[-1].CopyFrom(node.attribute[0].t)
+                small[-1].CopyFrom(values[0])
                 small[-1].name = node.output[0]
         self.constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in small}
 

@@ -106,7 +106,7 @@ def _end_loops(graph: onnx.GraphProto, most: int, name: str) -> None:
     for node in graph.node:
         for inner in inner_graphs(node):
             _end_loops(inner, most, f"{name}/{len(nodes)}")
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Loop" and node.domain in ("", "ai.onnx") and node.input:
             count = counts.get(node.input[0])
             known = count is not None and numpy_helper.to_array(count).reshape(-1)[0] <= most
             if not known and not any(tensor.name == name for tensor in graph.initializer):

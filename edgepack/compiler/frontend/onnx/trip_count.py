@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
+from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ def count_trips(model: onnx.ModelProto) -> bool:
     for index, node in enumerate(model.graph.node):
         if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
             continue
-        trips = _Follower(model, node, constants).trips()
-        if trips is not None:
-            _settle(model, node, trips, f"{node.name or index}/trips")
-            changed = True
+        with known_form(node, index):
+            trips = _Follower(model, node, constants).trips()
+            if trips is not None:
+                _settle(model, node, trips, f"{node.name or index}/trips")
+                changed = True
     return changed
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, inner_graphs
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Editor", "Rewrite", "attributes", "evaluated", "rename_values"]
+__all__ = ["Editor", "Rewrite", "attributes", "evaluated", "known_form", "rename_values"]
 
 #: Most elements of a constant that :meth:`Editor.known` follows: of conditions, sizes and their like.
 _SMALL = 64
@@ -29,6 +30,22 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
     values = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+@contextmanager
+def known_form(node: onnx.NodeProto, index: int) -> Iterator[None]:
+    """Refuses a node of whose attributes or inputs something inside cannot be read."""
+    try:
+        yield
+    except (EdgepackError, MemoryError):
+        raise
+    except Exception as error:  # who reads attributes and constants expects what the standard says
+        raise RefusedNodesError(
+            f"The {node.op_type} node {node_name(node, index)} has a form that edgepack does not know.",
+            hint="Export it in the form that the standard describes, or report the model.",
+            detail=f"{type(error).__name__}: {error}",
+            tensors=[name for name in node.output if name],
+        ) from error
 
 
 class Editor:
@@ -84,17 +101,9 @@ class Editor:
         return self.model
 
     def _replaced(self, rewrite: Rewrite, node: onnx.NodeProto, index: int) -> Sequence[str] | None:
-        try:
+        with known_form(node, index):
             return rewrite(self, node)
-        except (EdgepackError, MemoryError):
-            raise
-        except Exception as error:  # rewrites read attributes and constants as the standard has them
-            raise RefusedNodesError(
-                f"The {node.op_type} node {node_name(node, index)} has a form that edgepack does not know.",
-                hint="Export it in the form that the standard describes, or report the model.",
-                detail=f"{type(error).__name__}: {error}",
-                tensors=[name for name in node.output if name],
-            ) from error
+        return None
 
     # reading ------------------------------------------------------------------------------------------
 
