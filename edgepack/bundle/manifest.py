@@ -276,6 +276,8 @@ class VariantRecord(Record):
     kernels: Annotated[tuple[KernelRecord, ...], distinct("symbol")] = ()
     steps: tuple[StepRecord, ...] = ()
     flops: int = Field(default=0, description="floating point operations of one run")
+    params_read: int = Field(default=0, ge=0, description="bytes of the params that these kernels read")
+    params_own: int = Field(default=0, ge=0, description="of these, bytes that no others' kernels read")
 
 
 class RecordedTensor(Record):

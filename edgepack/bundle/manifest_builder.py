@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
@@ -75,7 +76,8 @@ class Built:
 def make_manifest(recipe: Recipe, built: Built) -> Manifest:
     """The manifest of a bundle, but for its list of files. Warnings of the plans come first, each once."""
     device, plan = recipe.device, built.variants[-1].plan
-    variants = zip(built.variants[:-1], recipe.compiled[:-1], strict=True)
+    *read, own = _params_read([variant.plan for variant in built.variants])
+    variants = zip(built.variants[:-1], recipe.compiled[:-1], read, strict=True)
     warnings = (*(text for variant in built.variants for text in variant.plan.warnings), *built.warnings)
     return Manifest(
         name=plan.name,
@@ -100,6 +102,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
             id=built.params_id,
             tensors=len(plan.constants),
             growth=plan.params_growth,
+            **(own if read else {}),
             layout=built.params_layout,
             key=recipe.params_key.hex(),
             sections=tuple(ParamsSection(**asdict(one)) for one in _pieces(recipe)),
@@ -113,7 +116,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
         artifacts=tuple(built.artifacts),
         footprint=built.footprint,
         **_code(plan, recipe.placed),
-        variants=tuple(_variant(*pair) for pair in variants),
+        variants=tuple(_variant(*one) for one in variants),
         recorded=built.recorded,
         warnings=tuple(dict.fromkeys(warnings)),
     )
@@ -161,7 +164,27 @@ def _step(step: AnyStep, times: int) -> StepRecord:
     return StepRecord(kernel=step.kernel, tasks=tasks, nodes=step.nodes, times=times)
 
 
-def _variant(variant: Variant, compiled: Compiled) -> VariantRecord:
+def _params_read(plans: Sequence[Plan]) -> list[dict[str, int]]:
+    """What of the params each of a library's plans reads, and what none of the others does, in bytes."""
+    read = [_constants_read(plan) for plan in plans]
+    uses = Counter(offset for one in read for offset in one)
+    owned = [sum(nbytes for offset, nbytes in one.items() if uses[offset] == 1) for one in read]
+    return [{"read": sum(one.values()), "own": own} for one, own in zip(read, owned, strict=True)]
+
+
+def _constants_read(plan: Plan) -> dict[int, int]:
+    """Bytes of the constants that a plan's steps read, by where they lie in the params."""
+    arguments = [
+        argument
+        for step in plan.steps
+        for argument in ((step.host,) if isinstance(step, Copy) else step.arguments)
+        if argument.kind == "constant"
+    ]
+    constants = {plan.constants[argument.index] for argument in arguments}
+    return {constant.offset: constant.nbytes for constant in constants}
+
+
+def _variant(variant: Variant, compiled: Compiled, read: dict[str, int]) -> VariantRecord:
     device = compiled.device
     return VariantRecord(
         name=variant.name,
@@ -169,6 +192,8 @@ def _variant(variant: Variant, compiled: Compiled) -> VariantRecord:
         cpu=device.llvm.cpu,
         features=device.llvm.features,
         cpu_requires=device.cpu_requires,
+        params_read=read["read"],
+        params_own=read["own"],
         **_code(variant.plan),
     )
 

@@ -22,11 +22,10 @@ __all__ = [
 ]
 
 
-def _without_empty(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """Plain data of a record without this field where it is empty: what bundles said before there was one."""
-    if not data[name]:
-        del data[name]
-    return data
+def _without_empty(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Plain data of a record without these fields where they are empty: what bundles said before there were
+    any."""
+    return {name: value for name, value in data.items() if value or name not in names}
 
 
 class ParamsSection(Record):
@@ -50,6 +49,10 @@ class Params(Record):
     id: Sha256 = Field(description="hex; the library accepts only params with this id")
     tensors: int = Field(ge=0, description="how many there are")
     growth: int = Field(default=0, ge=0, description="bytes more than the model's constants, for speed")
+    read: int = Field(
+        default=0, ge=0, description="of a library with variants: bytes that the device's own kernels read"
+    )
+    own: int = Field(default=0, ge=0, description="of these, bytes that no variant's kernels read")
     layout: OptionalSha256 = Field(
         default="", description="hex; params of packs with the same fit its library"
     )
@@ -62,7 +65,7 @@ class Params(Record):
 
     @model_serializer(mode="wrap")
     def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), "sections")
+        return _without_empty(handler(self), "sections", "read", "own")
 
 
 class BufferRecord(Record):

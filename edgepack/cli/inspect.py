@@ -62,6 +62,7 @@ def _bundle(path: Path, as_json: bool, kernels: bool, memory: bool) -> None:
             arena_chart(use, every_step=memory)
             for use in (all_arena_uses(manifest) if memory else arena_uses(manifest))
         ),
+        tables.kinds_table(manifest),
         tables.gpu_table(manifest),
         tables.footprint_table(manifest),
         tables.audit_table(manifest),

@@ -8,6 +8,7 @@ from typing import Protocol
 from edgepack.bundle.manifest import Manifest, Tensor
 from edgepack.cli.output import table
 from edgepack.render.formatting import float32_text, human_bytes, human_count, shape_text
+from edgepack.text.printable import printable
 
 __all__ = [
     "audit_table",
@@ -98,7 +99,7 @@ def overview_table(manifest: Manifest) -> str:
             note = f"{'the same' if rows else 'kernels and runtime'}, a {artifact.kind} library"
         rows.append([artifact.path, human_bytes(artifact.nbytes), note])
     params, memory = manifest.params, manifest.memory
-    note = f"{params.tensors} tensors{_growth(manifest)}"
+    note = f"{params.tensors} tensors{_growth(manifest)}{_of_kinds(manifest)}"
     rows.append([params.file or "params, embedded", human_bytes(params.nbytes), note])
     note = f"intermediate results, least possible {human_bytes(memory.lower_bound)}"
     if memory.scratch_per_thread:
@@ -152,6 +153,14 @@ def memory_table(manifest: Manifest) -> str:
     return table([row for row in rows if row[1] or row[2]], header=["memory", "size", ""], right=[1])
 
 
+def kinds_table(manifest: Manifest) -> str:
+    """What of the params each kind of CPU, or a GPU, reads; nothing for a bundle of one kind."""
+    kinds = [(one.name, one.params_read, one.params_own) for one in manifest.variants]
+    kinds.append((manifest.device.name, manifest.params.read, manifest.params.own))
+    rows = [[printable(name), human_bytes(read), human_bytes(own)] for name, read, own in kinds]
+    return table(rows, header=["kernels for", "params", "of them its own"], right=[1, 2]) if rows[1:] else ""
+
+
 def gpu_table(manifest: Manifest) -> str:
     """What a run on a GPU is made of; nothing for a bundle without kernels for one."""
     rows = []
@@ -188,9 +197,18 @@ def footprint_table(manifest: Manifest) -> str:
 def _growth(manifest: Manifest) -> str:
     """What the params cost more than the model's constants, and how to do without."""
     params = manifest.params
-    if params.growth * 100 < params.nbytes:
+    if params.growth * 100 < params.nbytes or manifest.variants:
         return ""
     return f"; {human_bytes(params.growth)} more for speed (none with --optimize size)"
+
+
+def _of_kinds(manifest: Manifest) -> str:
+    """What of the params a library for one kind of CPU alone would have, where this one is for several."""
+    read = sorted({*(one.params_read for one in manifest.variants), manifest.params.read} - {0})
+    if not manifest.variants or not read:
+        return ""
+    sizes = dict.fromkeys([human_bytes(read[0]), human_bytes(read[-1])])
+    return f"; one of the {len(manifest.variants) + 1} kinds of CPU reads {' to '.join(sizes)}"
 
 
 def kernels_table(manifest: Manifest) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 import edgepack
 from edgepack.api import Bundle
+from edgepack.cli.tables import kinds_table, overview_table
 from edgepack.errors import ConfigError
 from workbench.models import build, save
 from workbench.models.evaluate import random_inputs, run_onnxruntime
@@ -101,6 +102,18 @@ def test_the_kernels_are_those_of_the_devices(bundle: Bundle) -> None:
     tiles = {name: [k.parameters.get("tile") for k in rules[name].kernels] for name in NAMES}
     assert len({str(value) for value in tiles.values()}) == len(NAMES)
     assert {artifact.kind for artifact in bundle.manifest.artifacts} == {"shared", "static", "program"}
+
+
+def test_what_each_kind_of_cpu_costs_is_told(bundle: Bundle) -> None:
+    """Each reads params that others read too, and some of its own."""
+    manifest = bundle.manifest
+    kinds = [(one.params_read, one.params_own) for one in manifest.variants]
+    kinds.append((manifest.params.read, manifest.params.own))
+    assert all(0 < own <= read < manifest.params.nbytes for read, own in kinds)
+    assert max(read for read, _ in kinds) < manifest.params.nbytes <= sum(read for read, _ in kinds)
+    lines = kinds_table(manifest).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [*(one.name for one in manifest.variants), DEVICE]
+    assert f"one of the {len(kinds)} kinds of CPU reads" in overview_table(manifest)
 
 
 def test_a_session_takes_the_best(bundle: Bundle) -> None:
