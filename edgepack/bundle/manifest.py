@@ -37,6 +37,7 @@ from edgepack.bundle.memory_records import (
     Memory,
     Params,
     ParamsSection,
+    without_empty,
 )
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.quantised_record import QuantisedRecord
@@ -126,6 +127,10 @@ class ModelRecord(Record):
     quantised: QuantisedRecord | None = Field(
         default=None, description="how it was quantised; null: it was not"
     )
+
+    @model_serializer(mode="wrap")
+    def _without_trips(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_empty(handler(self), "max_trips")
 
 
 class RunnerRecord(Record):
@@ -262,6 +267,11 @@ class StepRecord(Record):
     times: int = Field(
         default=1, ge=0, description="how often a run does it: a loop's trips, if their number is known"
     )
+
+    @model_serializer(mode="wrap")
+    def _without_once(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        return {name: value for name, value in data.items() if name != "times" or value != 1}
 
 
 class VariantRecord(Record):

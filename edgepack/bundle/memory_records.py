@@ -19,10 +19,11 @@ __all__ = [
     "Memory",
     "Params",
     "ParamsSection",
+    "without_empty",
 ]
 
 
-def _without_empty(data: dict[str, Any], *names: str) -> dict[str, Any]:
+def without_empty(data: dict[str, Any], *names: str) -> dict[str, Any]:
     """Plain data of a record without these fields where they are empty: what bundles said before there were
     any."""
     return {name: value for name, value in data.items() if value or name not in names}
@@ -65,7 +66,7 @@ class Params(Record):
 
     @model_serializer(mode="wrap")
     def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), "sections", "read", "own")
+        return without_empty(handler(self), "sections", "read", "own")
 
 
 class BufferRecord(Record):
@@ -104,7 +105,7 @@ class Memory(Record):
 
     @model_serializer(mode="wrap")
     def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), "sections")
+        return without_empty(handler(self), "sections")
 
 
 class FootprintPart(Record):
@@ -120,7 +121,7 @@ class FootprintPart(Record):
 
     @model_serializer(mode="wrap")
     def _without_other_memories(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), "memories")
+        return without_empty(handler(self), "memories")
 
 
 class FootprintMemory(Record):
@@ -145,4 +146,4 @@ class Footprint(Record):
 
     @model_serializer(mode="wrap")
     def _without_other_memories(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), "memories")
+        return without_empty(handler(self), "memories")
