@@ -167,6 +167,7 @@ class Toolchain(ABC):
     def wait_until_prepared(self, progress: Progress) -> None:
         """Wait, within that body, for what is done in the background, and tell ``progress`` where it takes
         more than a moment."""
+        del progress
 
     def archive(
         self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None

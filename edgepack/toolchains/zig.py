@@ -55,8 +55,8 @@ def _without_leftovers(cache: Path) -> Path:
 #: Systems whose C library is hundreds of files: MinGW's takes 53 s of one CPU, WASI's 26 s, glibc's 3 s.
 _MANY_SOURCES = ("windows", "wasi")
 
-#: How `zig build-exe` calls what `zig cc` makes of a link's -O. Its libraries are built so, and with -fstrip as
-#: it makes of -s.
+#: How `zig build-exe` calls what `zig cc` makes of a link's -O. Its libraries are built so, and with
+#: -fstrip as it makes of -s.
 _MODES = {"-Os": "-OReleaseSmall", "-O2": "-OReleaseFast"}
 
 #: What is said once it takes longer than so many seconds, and how long until the link is tried anyway.
@@ -127,9 +127,8 @@ class ZigToolchain(Toolchain):
         with temporary_folder() as name:
             folder = Path(name)
             (folder / "empty.c").write_text("int main(void) { return 0; }\n", encoding="utf-8")
-            with background(
-                self._first_link(folder), cwd=folder, env=self.building_environment
-            ) as self._preparing:
+            with background(self._first_link(folder), cwd=folder, env=self.building_environment) as running:
+                self._preparing = running
                 try:
                     yield
                 finally:
@@ -153,8 +152,8 @@ class ZigToolchain(Toolchain):
         linked = self.format.program() if program else self.format.shared(["main"], "empty", folder)
         linked = [*self.link_mode, *linked]
         if self.device.os in _MANY_SOURCES and not self.sysroot():
-            # What `zig cc` would build, and finds then: but `zig cc` takes no -j, and without one zig compiles
-            # one file less at a time than there are CPUs: one on two.
+            # What `zig cc` would build, and finds then. But that takes no -j, without which zig compiles one
+            # file less at a time than there are CPUs: one on two.
             options = ["-target", self.target.target, f"-mcpu={self.target.cpu or 'baseline'}"]
             mode = next(_MODES[one] for one in reversed(linked) if one in _MODES)
             jobs = f"-j{(os.cpu_count() or 1) + 2}"
