@@ -1,5 +1,5 @@
-"""image.js and audio.js of a package for the web, under node, beside what numpy computes by the definitions of Pillow,
-torchaudio and librosa."""
+"""image.js and audio.js of a package for the web, under node, beside what numpy computes by the definitions
+of Pillow, torchaudio and librosa."""
 
 from __future__ import annotations
 
