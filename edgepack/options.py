@@ -96,7 +96,8 @@ class PackOptions:
         homepage: an URL, for packages.
         sign_key: a secret key, its file or ``env://NAME``, that signs each package (docs/ship/signing.md).
         weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
-            in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
+            in half the space (for WebAssembly as float32, which a compressed download makes small again:
+            docs/use/web.md); "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
         precision: "fp16" keeps weights and what lies between a GPU's kernels as float16, in half the memory
             (docs/gpu.md); a CPU that can multiplies by weights in it (docs/internals/kernels.md). "tf32"

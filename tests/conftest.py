@@ -22,6 +22,7 @@ SECONDS = {
     "test_end_to_end.py": 48,
     "torch/test_compile.py": 40,
     "targets/test_chromium.py": 30,
+    "release/test_workflows.py": 29,
     "compiler/kernels/test_winograd.py": 24,
     "compiler/kernels/test_operators.py": 22,
     "targets/test_linux.py": 20,

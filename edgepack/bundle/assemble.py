@@ -172,6 +172,7 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
     source, functions = sources.shared_library(recipe.name, device.os)
     symbol += [direct_symbol(recipe.name)] * bare
     exported = {"shared": functions, "static": symbol, "program": []}
+    toolchain.wait_until_prepared(progress)
     progress("link", "")
     footprint = firmware.measured(recipe, plan, objects, library) if bare else None
     for kind in device.artifacts:

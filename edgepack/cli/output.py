@@ -148,10 +148,10 @@ class _Lines:
         self.stage = ""
 
     def __call__(self, stage: str, detail: str) -> None:
-        del detail
         if stage != self.stage:
             self.stage = stage
-            say(f"[{time.monotonic() - self.start:6.1f} s] {printable(stage)}", err=True)
+            text = f"{stage}: {detail}" if detail else stage
+            say(f"[{time.monotonic() - self.start:6.1f} s] {printable(text)}", err=True)
 
 
 @contextmanager

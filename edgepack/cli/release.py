@@ -68,6 +68,11 @@ __all__ = ["command"]
 @click.option(
     "--bench", is_flag=True, help="Measure what runs here at its own speed, into measurements.json."
 )
+@click.option(
+    "--allow-same-version",
+    is_flag=True,
+    help="Do not warn where a model differs from the one that was released under this version.",
+)
 @json_option
 @verbosity_options
 def command(
@@ -82,6 +87,7 @@ def command(
     executor: str,
     scheduler: str,
     bench: bool,
+    allow_same_version: bool,
     as_json: bool,
 ) -> int:
     """Build what PROJECT (edgepack.yaml) describes: all its models for all their devices, as packages.
@@ -92,12 +98,14 @@ def command(
     """
     from edgepack.cli.release_display import display
 
-    options = ReleaseOptions(tuple(only), jobs, against, executor, scheduler, bench)
+    options = ReleaseOptions(tuple(only), jobs, against, executor, scheduler, bench, allow_same_version)
     note_alias(settings, *load_project(project).project.devices)
     if dry_run:
         planned = plan_release(project, output.absolute(), options)
         if as_json:
-            print_json({"units": [_plain(one) for one in planned]})
+            described = load_project(project).project
+            head = {"name": described.name, "version": described.version}
+            print_json({**head, "units": [_plain(one) for one in planned]})
         else:
             say(_matrix(planned))
         return 1 if any(one.failure for one in planned) else 0
@@ -160,6 +168,7 @@ def _result(made: Release) -> dict[str, object]:
         "broken_budgets": [{"unit": name, "what": what} for name, what in made.broken],
         "measured": None if made.measured is None else made.measured.model_dump(mode="json")["units"],
         "slower": [asdict(one) for one in made.slower],
+        "warnings": list(made.warnings),
         "seconds": round(made.seconds, 3),
         "index": None if made.index is None else made.index.model_dump(mode="json"),
     }

@@ -27,7 +27,7 @@ def display(settings: Settings) -> Iterator[Show]:
 
 
 class _Lines:
-    """A line when a unit begins to be built, and one when it ended."""
+    """A line when a unit begins to be built, one when it ended, and what a stage says beside its name."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -38,6 +38,9 @@ class _Lines:
             if one.name not in self._begun:
                 self._say(f"{one.name}: build")
                 self._begun.add(one.name)
+            if ": " in one.stage and one.stage not in self._begun:
+                self._say(f"{one.name}: {one.stage}")
+                self._begun.add(one.stage)
         for name, failure in state.finished:
             result = "done" if failure is None else f"FAILED: {failure.message}"
             self._say(f"{name}: {result} ({state.done} of {state.total})")

@@ -149,13 +149,16 @@ def _recorded(job: dict[str, Any], forms: Forms) -> tuple[ImportedModel, Lowered
 
 
 def _with_weights(target: Target, stored: Float16Weights) -> Target:
-    """The target that stores weights as float16 where the model's are to be stored so."""
+    """The target that stores weights as float16 where the model's are to be stored so. WebAssembly has no
+    instruction that converts them, and one file for all CPUs: rounded weights are stored as float32, of which
+    what compresses a download makes little more than half."""
     from edgepack.plan.gpu_target import GpuTarget
 
     if isinstance(target, GpuTarget):
         return replace(target, float16_weights=stored != "never")
     fast = stored == "where it is fast" and target.converts_float16
-    return replace(target, float16_weights=fast or stored == "always")
+    always = stored == "always" and target.arch != "wasm32"
+    return replace(target, float16_weights=fast or always)
 
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:

@@ -114,10 +114,15 @@ def _placed(failure: Failure, unit: Unit) -> Failure:
 def _build(job: Job, work: WorkFolder) -> None:
     unit = job.unit
 
+    last = ""
+
     def stage(name: str, detail: str = "") -> None:
-        if not detail:
+        nonlocal last
+        if name != last:  # not each kernel of a stage
+            last = name
             with suppress(OSError):
-                work.stage_file(unit).write_text(name, encoding="utf-8")
+                text = f"{name}: {detail}" if detail else name
+                work.stage_file(unit).write_text(text, encoding="utf-8")
 
     stage("start")
     with temporary_folder(job.work, prefix=".unit.") as place:

@@ -28,24 +28,27 @@ class ReleaseKeywords(TypedDict, total=False):
     executor: str
     scheduler: str
     bench: bool
+    allow_same_version: bool
 
 
 @guarded
-def new_project(folder: PathLike, model: PathLike | None = None) -> Path:
+def new_project(folder: PathLike, model: PathLike | None = None, ci: Sequence[str] = ()) -> Path:
     """Write a commented project file, for :func:`make_release`, and its JSON Schema into a folder.
 
     Args:
         folder: is made where it is missing.
         model: a model that the file names, with sizes for what the model leaves open.
+        ci: ``github``, ``gitlab``: for whom to write a workflow into the repository that holds the folder
+            (docs/ship/ci.md). A project file that is there stays then.
 
     Returns:
         the project file, ``edgepack.yaml``.
 
     Raises:
-        ConfigError: there is one already, or no such model.
+        ConfigError: there is one already, a project file or a workflow, or no such model.
         ModelError: the model cannot be read.
     """
-    return starter.new_project(Path(folder), Path(model) if model is not None else None)
+    return starter.new_project_files(Path(folder), Path(model) if model is not None else None, ci)[0]
 
 
 @guarded
@@ -64,7 +67,8 @@ def make_release(
             folder or ``release.json`` of the release to compare with; ``jobs``, how many units are built at
             once (default: one for each CPU); ``executor``, what builds them: ``processes`` of this machine or
             ``dask``; ``scheduler``, the address of Dask's; ``bench``, whether what runs here at its own
-            speed is measured.
+            speed is measured; ``allow_same_version``, whether a model may differ from the one that was
+            released under the same version without a warning.
 
     Returns:
         what was published; or, where a unit could not be built, why, and nothing was published.

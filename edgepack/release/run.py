@@ -22,6 +22,7 @@ from edgepack.release.measure import Measurements, Slower, load_measurements, me
 from edgepack.release.output import Earlier, check_output
 from edgepack.release.planned import Planned, planned_units
 from edgepack.release.project_file import ProjectFile, load_project
+from edgepack.release.same_version import changed_models, published_index
 from edgepack.release.unit_files import BuiltUnit
 from edgepack.release.work import WorkFolder, work_folder, work_place
 from edgepack.signing.sums import secret_key
@@ -45,6 +46,7 @@ class ReleaseOptions:
         executor: name of what runs the builds.
         scheduler: address of what has the executor's workers, for one that has some.
         bench: measure, when all is built, what runs here at its own speed.
+        allow_same_version: do not warn where a model changed and the version did not.
     """
 
     only: Sequence[str] = ()
@@ -53,6 +55,7 @@ class ReleaseOptions:
     executor: str = "processes"
     scheduler: str = ""
     bench: bool = False
+    allow_same_version: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ def release(
     if key is not None:
         _check_place(output, loaded)
     earlier = Earlier.at(output, key.public if key is not None else None)
+    published = published_index(output)
     with work_folder(output) as work:
         planned = planned_units(loaded, options.only, work, earlier)
         todo = [one for one in planned if one.built is None and one.failure is None]
@@ -160,6 +164,8 @@ def release(
         assembly = Assembly(loaded, tuple(options.only), before, earlier, parts, sources, key)
         index, changed = assemble(assembly)
         work.clear()
+    if not options.allow_same_version:
+        warnings += changed_models(index, (published, before))
     made = Release(output, index, {}, built, changed, warnings)
     made = _measured(made, [unit for unit, _ in parts], options.bench, were, show)
     return replace(made, seconds=time.monotonic() - began)

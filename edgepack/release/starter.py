@@ -1,10 +1,11 @@
-"""``edgepack new``: a project file to begin with, that works at once."""
+"""``edgepack new``: a project file to begin with, that works at once, and what has CI release it."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgepack.bundle.layout import check_name, default_name
@@ -12,14 +13,36 @@ from edgepack.errors import ConfigError
 from edgepack.pipeline.compile import summarise
 from edgepack.plan.model_summary import Dim
 from edgepack.release.project import PROJECT_FILE, SCHEMA_FILE
+from edgepack.release.workflows import WORKFLOWS, write_workflows
 from edgepack.render.templates import render
 from edgepack.system.atomic import write_file
 from edgepack.system.files import is_file, is_text
 
-__all__ = ["new_project"]
+__all__ = ["new_project", "new_project_files"]
 
 #: File beside the project file that editors check it with.
 SCHEMA_NAME = "edgepack.schema.json"
+
+
+def new_project_files(folder: Path, model: Path | None = None, ci: Sequence[str] = ()) -> list[Path]:
+    """The files of :func:`new_project`, and the workflows of ``ci``. With these a project file that is there
+    stays.
+
+    Args:
+        ci: ``github``, ``gitlab``.
+
+    Returns:
+        the project file, and the workflows.
+
+    Raises:
+        ConfigError: as of :func:`new_project` and of :func:`edgepack.release.workflows.write_workflows`.
+    """
+    if unknown := next((one for one in ci if one not in WORKFLOWS), None):
+        raise ConfigError(f"There is no workflow for {unknown!r}.", hint=f"There are {', '.join(WORKFLOWS)}.")
+    target = folder / PROJECT_FILE
+    if not ci or model is not None or not is_file(target):
+        target = new_project(folder, model)
+    return [target, *(path for kind in dict.fromkeys(ci) for path in write_workflows(folder, kind))]
 
 
 def new_project(folder: Path, model: Path | None = None) -> Path:

@@ -190,8 +190,9 @@ def run_checked(
 @contextmanager
 def background(
     command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> Iterator[None]:
-    """Run a command, of which only what it leaves in a cache is wanted, while the body of the ``with`` runs.
+) -> Iterator[Callable[[], bool]]:
+    """Run a command, of which only what it leaves in a cache is wanted, while the body of the ``with`` runs;
+    what the body is given says whether it still does.
 
     It is ended with the body. What it prints, and whether it fails, does not matter: whoever needs what it
     would have made will try, and say why it cannot. Arguments are those of :func:`run_tool`.
@@ -199,10 +200,10 @@ def background(
     try:
         process = start(command, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     except OSError:
-        yield
+        yield lambda: False
         return
     try:
-        yield
+        yield lambda: process.poll() is None
     finally:
         kill_group(process)
         process.wait()

@@ -158,6 +158,8 @@ OPTIONS = {
     "--no-bias-correction": _flag("bias_correction", "False"),
     "--no-cache": _flag("cache", "False"),
     "--bench": _text("bench"),
+    "--ci": _text("ci", _WORD),
+    "--allow-same-version": _flag("allow_same_version"),
     "--verification": _text("verification"),
 }
 

@@ -25,6 +25,7 @@ from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.base import ObjectFormat, format_for
 from edgepack.system.paths import find_program
 from edgepack.system.process import run_checked, run_tool
+from edgepack.system.progress import Progress
 from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.cross_compiler import CrossCompiler
 
@@ -162,6 +163,11 @@ class Toolchain(ABC):
         """Does in the background, while the body of a ``with`` runs, what the first link for a target would
         otherwise have to do."""
         return nullcontext()
+
+    def wait_until_prepared(self, progress: Progress) -> None:
+        """Wait, within that body, for what is done in the background, and tell ``progress`` where it takes
+        more than a moment."""
+        del progress
 
     def archive(
         self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
 from edgepack.pipeline.compiler_cache import compiler_cache
+from edgepack.system.deadline import TICK, check_time
 from edgepack.system.process import background
+from edgepack.system.progress import Progress
 from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
@@ -49,10 +52,22 @@ def _without_leftovers(cache: Path) -> Path:
     return cache
 
 
+#: Systems whose C library is hundreds of files: MinGW's takes 53 s of one CPU, WASI's 26 s, glibc's 3 s.
+_MANY_SOURCES = ("windows", "wasi")
+
+#: How `zig build-exe` calls what `zig cc` makes of a link's -O. Its libraries are built so, and with
+#: -fstrip as it makes of -s.
+_MODES = {"-Os": "-OReleaseSmall", "-O2": "-OReleaseFast"}
+
+#: What is said once it takes longer than so many seconds, and how long until the link is tried anyway.
+_MOMENT, _PATIENCE = 1.0, 900.0
+
+
 class ZigToolchain(Toolchain):
     """``zig cc``. Its first link for a target builds libc and compiler-rt (5 to 60 s), kept in a cache."""
 
     family = "zig"
+    _preparing: Callable[[], bool] | None = None
 
     @cached_property
     def _zig(self) -> list[str]:
@@ -112,11 +127,38 @@ class ZigToolchain(Toolchain):
         with temporary_folder() as name:
             folder = Path(name)
             (folder / "empty.c").write_text("int main(void) { return 0; }\n", encoding="utf-8")
-            program = "program" in self.device.artifacts
-            options = self.format.program() if program else self.format.shared(["main"], "empty", folder)
-            command = [*self.driver(), *self.link_mode, *options, "empty.c", "-o", "empty"]
-            with background(command, cwd=folder, env=self.building_environment):
-                yield
+            with background(self._first_link(folder), cwd=folder, env=self.building_environment) as running:
+                self._preparing = running
+                try:
+                    yield
+                finally:
+                    self._preparing = None
+
+    def wait_until_prepared(self, progress: Progress) -> None:
+        if self._preparing is None:
+            return
+        began, said = time.monotonic(), False
+        while self._preparing() and time.monotonic() < began + _PATIENCE:
+            check_time()
+            if not said and time.monotonic() > began + _MOMENT:
+                usual = ", which takes about a minute" if self.device.os in _MANY_SOURCES else ""
+                progress("C library", f"zig builds it for {self.target.target}, once on this machine{usual}")
+                said = True
+            time.sleep(TICK / 4)
+
+    def _first_link(self, folder: Path) -> list[str]:
+        """The command that links ``empty.c``."""
+        program = "program" in self.device.artifacts
+        linked = self.format.program() if program else self.format.shared(["main"], "empty", folder)
+        linked = [*self.link_mode, *linked]
+        if self.device.os in _MANY_SOURCES and not self.sysroot():
+            # What `zig cc` would build, and finds then. But that takes no -j, without which zig compiles one
+            # file less at a time than there are CPUs: one on two.
+            options = ["-target", self.target.target, f"-mcpu={self.target.cpu or 'baseline'}"]
+            mode = next(_MODES[one] for one in reversed(linked) if one in _MODES)
+            jobs = f"-j{(os.cpu_count() or 1) + 2}"
+            return [*self._zig, "build-exe", *options, mode, "-fstrip", "-lc", jobs, "empty.c"]
+        return [*self.driver(), *linked, "empty.c", "-o", "empty"]
 
     def archiver(self) -> list[str]:
         return [*self._zig, "ar"]

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx.binding import bind
@@ -214,6 +215,31 @@ def test_changes_since_the_release_before_are_said(project: Write, dist: Path, t
     assert "## Changes since 1.1.0" in notes
     assert "| net | linux-x86_64 | arena | 100 B | 128 B | +28.0 % |" in notes
     assert "| net | my-board | new |  |  |  |" in notes
+
+
+def test_a_changed_model_under_an_unchanged_version_is_a_warning(
+    project: Write, dist: Path, tmp_path: Path
+) -> None:
+    path = project()
+    assert run(path, dist).warnings == ()
+    was = load_index(dist).units[0].model_sha256
+    model = onnx.load(tmp_path / "net.onnx")
+    model.doc_string = "trained again"
+    onnx.save(model, tmp_path / "net.onnx")
+    old = shutil.copytree(dist, tmp_path / "old")
+    made = run(path, dist)
+    assert made.index is not None and made.ok
+    now = made.index.units[0].model_sha256
+    assert made.warnings == (
+        "fleet 1.2.0 was released before with another model: "
+        f"net (SHA-256 {was[:12]} before, {now[:12]} now); "
+        "raise `version` in the project file, or give allow_same_version=True.",
+    )
+    assert run(path, dist).warnings == ()  # the same as what stands there now
+    assert "net (SHA-256" in run(path, dist, against=old).warnings[0]
+    assert run(path, dist, against=old, allow_same_version=True).warnings == ()
+    path.write_text(path.read_text().replace("1.2.0", "1.3.0"))
+    assert run(path, dist, against=old).warnings == ()
 
 
 def test_names_of_others_are_text_in_the_notes(dist: Path) -> None:

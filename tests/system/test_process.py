@@ -129,11 +129,13 @@ def test_what_runs_in_the_background_is_ended_with_the_body(tmp_path: Path) -> N
     begun = tmp_path / "begun"
     script = f"open({str(begun)!r}, 'w').close(); import time; time.sleep(600)"
     before = time.monotonic()
-    with background([sys.executable, "-c", script]):
+    with background([sys.executable, "-c", script]) as running:
         while not begun.exists():
             assert time.monotonic() < before + 120, "it did not begin"
             time.sleep(0.02)
+        assert running()
     assert time.monotonic() - before < 300
+    assert not running()
 
 
 def test_what_cannot_run_in_the_background_is_no_error(tmp_path: Path) -> None:

@@ -317,7 +317,16 @@ def test_npm_packs_and_installs_it(
 USES_IMAGE = """
 import { inputs, load, outputs, EdgepackError, type ErrorCode, type Inputs } from "image-wasm";
 import { loadInWorker } from "image-wasm/worker";
+import { imageToTensor, IMAGENET, type ImageOptions } from "image-wasm/image";
+import { logMel, resample, toMono, type Matrix } from "image-wasm/audio";
 
+const options: ImageOptions = { ...IMAGENET, resize: 36 };
+const image: Float32Array = imageToTensor(new ImageData(40, 50), inputs[0], options);
+const sound: Float32Array = resample(toMono([new Float32Array(8)]), 44100, 16000);
+const mel: Matrix = logMel(sound, { sampleRate: 16000, fftSize: 400, hop: 160, mels: 80, log: "log10" });
+// @ts-expect-error: a transform has a size
+logMel(sound, { sampleRate: 16000, hop: 160, mels: 80 });
+export { image, mel };
 const shape: readonly [1, 3, 32, 32] = inputs[0].shape;
 const name: "logits" = outputs[0].name;
 const model = await load({ onProgress: (loaded: number, total: number) => loaded / total, check: true });

@@ -43,6 +43,21 @@ def test_network_agrees_with_onnxruntime(name: str, runner: str, bundles: dict[s
     assert (result.runner, result.threads) == (runner, 1)
 
 
+def test_weights_of_float16_are_as_fast_and_compress(
+    bundles: dict[str, edgepack.Bundle], tmp_path: Path
+) -> None:
+    """There is no instruction that converts them: they are rounded and stored as float32."""
+    half = edgepack.pack(
+        save(build("ds_cnn"), tmp_path, "ds_cnn.onnx"), DEVICE, tmp_path / "h", weights="float16"
+    )
+    assert half.verify().ok and not half.manifest.warnings
+    assert half.manifest.kernels == bundles["ds_cnn"].manifest.kernels
+    files = [(one.path / "params" / "ds_cnn.params").read_bytes() for one in (bundles["ds_cnn"], half)]
+    assert len(files[0]) == len(files[1])
+    sizes = [len(gzip.compress(file)) for file in files]
+    assert sizes[1] < 0.8 * sizes[0]
+
+
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_is_measured_with_its_steps(runner: str, bundles: dict[str, edgepack.Bundle]) -> None:
     bundle = bundles["ds_cnn"]

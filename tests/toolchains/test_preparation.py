@@ -55,3 +55,25 @@ def test_what_killed_zigs_left_goes_after_a_day(tmp_path: Path, monkeypatch: pyt
         os.utime(left / name, (1, 1), follow_symlinks=False)
     assert resolve(load_device("linux-aarch64"), "zig", None).environment
     assert [path.name for path in left.iterdir()] == ["new.o"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["windows-x86_64", "wasm32-wasi"])
+def test_a_c_library_of_many_files_is_waited_for_once_and_said(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to a minute each, in an empty cache."""
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(folder / "cache"))
+    device = load_device(name)
+    (folder / "main.c").write_text("int main(void) { return 0; }\n")
+    for often in (1, 0):
+        toolchain = resolve(device, "zig")
+        said: list[tuple[str, str]] = []
+        with toolchain.preparation():
+            toolchain.compile_c(folder / "main.c", folder / "main.o")
+            toolchain.wait_until_prepared(lambda stage, detail, said=said: said.append((stage, detail)))  # type: ignore[misc]
+            made = {path.parent for path in (folder / "cache" / "zig" / "o").glob("*/*")}
+            toolchain.link_program([folder / "main.o"], folder / "program")
+        assert [stage for stage, _ in said] == ["C library"] * often
+        more = {path.parent for path in (folder / "cache" / "zig" / "o").glob("*/*")} - made
+        assert len(more) < 5, "the link builds the library again"

@@ -26,7 +26,7 @@ SYSTEMS = ("emscripten", "wasi")
 
 #: Path in the bundle -> file in templates/web that is the same for every model.
 _PLAIN = {
-    "worker.js": "worker.js",
+    **{name: name for name in ("worker.js", "image.js", "image.d.ts", "audio.js", "audio.d.ts")},
     **{
         f"web/{name}": name
         for name in ("dtypes.js", "error.js", "runtime.d.ts", "runtime.js", "sources.js", "thread.js")
@@ -120,12 +120,14 @@ def content_version(texts: Mapping[str, str], files: Mapping[str, bytes]) -> str
 
 def _package(manifest: Manifest, name: str, version: str, built: Sequence[str]) -> str:
     made_by = f"edgepack {manifest.edgepack}"
-    files = ["index.js", "index.d.ts", "worker.js", "worker.d.ts", "web/", "LICENSES/", *built]
+    entries = ("index", "worker", "image", "audio")
+    scripts = [f"{name}{suffix}" for name in entries for suffix in (".js", ".d.ts")]
+    files = [*scripts, "web/", "LICENSES/", *built]
     if manifest.device.os == "emscripten":
         files.append("lib/package.json")
     exports: dict[str, Any] = {
         ".": {"types": "./index.d.ts", "default": "./index.js"},
-        "./worker": {"types": "./worker.d.ts", "default": "./worker.js"},
+        **{f"./{name}": {"types": f"./{name}.d.ts", "default": f"./{name}.js"} for name in entries[1:]},
         **{f"./{path}": f"./{path}" for path in built if path.endswith((".wasm", ".params"))},
     }
     package = {

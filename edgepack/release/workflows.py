@@ -1,0 +1,70 @@
+"""``edgepack new --ci``: the files by which GitHub or GitLab checks a project and releases it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from edgepack.errors import ConfigError
+from edgepack.release.project import PROJECT_FILE
+from edgepack.render.templates import render
+from edgepack.system.atomic import write_file
+from edgepack.system.files import is_text
+from edgepack.version import __version__
+
+__all__ = ["WORKFLOWS", "workflow", "write_workflows"]
+
+#: By who runs them: each template, and the place of what is made of it in a repository.
+WORKFLOWS = {
+    "github": {
+        "github-check": ".github/workflows/edgepack-check.yml",
+        "github-release": ".github/workflows/edgepack-release.yml",
+    },
+    "gitlab": {"gitlab": ".gitlab-ci.yml"},
+}
+
+#: Debian's packages of what runs programs of 64- and 32-bit ARM and RISC-V, of Linux and of Cortex-M.
+_EMULATORS = (
+    "qemu-user qemu-system-arm qemu-system-misc libc6-arm64-cross libc6-armhf-cross libc6-riscv64-cross"
+)
+
+
+def write_workflows(folder: Path, kind: str) -> list[Path]:
+    """Write the files into the repository that holds a project's folder; into the folder where none does.
+
+    Args:
+        folder: the project file's.
+        kind: a key of :data:`WORKFLOWS`.
+
+    Raises:
+        ConfigError: there is one already.
+    """
+    folder = folder.resolve()
+    root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+    project = (folder / PROJECT_FILE).relative_to(root).as_posix()
+    if not is_text(project):
+        raise ConfigError(f"The path {project} is no UTF-8, which YAML needs.", hint="Rename it.")
+    targets = {root / place: template for template, place in WORKFLOWS[kind].items()}
+    if there := next((target for target in targets if os.path.lexists(target)), None):
+        raise ConfigError(
+            f"{there} exists.",
+            hint="Have the workflow written into another folder, and take over what you need.",
+        )
+    for target, template in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_file(target, workflow(template, project).encode())
+    return list(targets)
+
+
+def workflow(template: str, project: str, requirement: str = f"edgepack[sign,wasm]=={__version__}") -> str:
+    """The text of a workflow.
+
+    Args:
+        template: its name in :data:`WORKFLOWS`.
+        project: path of the project file in the repository.
+        requirement: what pip installs.
+    """
+    values = {"project": project, "requirement": requirement, "emulators": _EMULATORS}
+    spelled = {name: json.dumps(text, ensure_ascii=False) for name, text in values.items()}
+    return render(f"release/{template}.yml.j2", spelled)
