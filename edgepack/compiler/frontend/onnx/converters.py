@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx import (
     scans,
     selection,
 )
+from edgepack.compiler.frontend.onnx.classical import operator as tree_walks
 from edgepack.compiler.frontend.onnx.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
@@ -129,6 +130,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     **dynamic_quantisation.CONVERTERS,
     **fixed_point.CONVERTERS,
     **selection.CONVERTERS,
+    **tree_walks.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,
     "Gather": _gather,

@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
 from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import check_combinations, with_bounded_shapes
 from edgepack.compiler.frontend.onnx.bounded_shapes.suggest import check_sizes
 from edgepack.compiler.frontend.onnx.calibration import calibrate, calibration_ranges
+from edgepack.compiler.frontend.onnx.classical.texts import with_numbers
 from edgepack.compiler.frontend.onnx.compare.command import compare, draw
 from edgepack.compiler.frontend.onnx.converters import convert
 from edgepack.compiler.frontend.onnx.custom import (
@@ -187,6 +188,7 @@ def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mappin
         ConfigError: ``shapes`` or ``dims`` do not fit the model.
     """
     model = read_model(path)
+    with_numbers(model)
     bind(model, shapes=shapes, dims=dims)
     return import_model(model)
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
+from edgepack.compiler.frontend.onnx.classical.check import check_ensembles
+from edgepack.compiler.frontend.onnx.classical.shapes import declare_results
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
@@ -62,6 +64,7 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
 
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, whose constants are folded, of operators that the importer reads well; changed in place."""
+    declare_results(model)
     model = rewrites.apply(model)
     retype(model)
     model = with_byte_tables(model)
@@ -79,6 +82,7 @@ def unrolled(
     """
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
+    check_ensembles(model)
     check_quantisation(model)
     _freeze_initializers(model)
     model = _folded(compute_in_float32(model) if widen else model, limits)

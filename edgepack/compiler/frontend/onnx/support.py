@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from edgepack.compiler.frontend.onnx.fixed_point import of_fixed_point
+from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, of_fixed_point
 from edgepack.compiler.frontend.onnx.function_bodies import has_function_body
 from edgepack.errors import ModelError
 
@@ -22,6 +22,10 @@ __all__ = [
     "is_refused",
     "unsupported_nodes",
 ]
+
+#: Operators of edgepack's domain (``classical/operator.py``): what walks decision trees, and what makes
+#: probabilities of classes of those of pairs of classes.
+TREE_WALK, COUPLING = "TreeWalk", "PairwiseCoupling"
 
 #: Standard operators that TVM's importer converts and that can be planned statically.
 # fmt: off
@@ -115,7 +119,8 @@ class RefusedNodesError(ModelError):
 
 def is_importable(node: onnx.NodeProto) -> bool:
     """Whether the importer converts this node."""
-    return (node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE) or of_fixed_point(node)
+    standard = node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
+    return standard or of_fixed_point(node) or (node.domain == DOMAIN and node.op_type in (TREE_WALK, COUPLING))
 
 
 def is_refused(node: onnx.NodeProto) -> bool:
