@@ -34,6 +34,7 @@ def declare_results(model: onnx.ModelProto) -> None:
         shapes = {name: static_shape(value) for name, value in values.items()}
         shapes |= {t.name: tuple(t.dims) for t in graph.initializer}
         types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
+        types |= {t.name: t.data_type for t in graph.initializer}
         ready = [n for n in waiting if all(shapes.get(name) is not None for name in n.input)]
         if not ready:
             return

@@ -14,7 +14,7 @@ from edgepack.compiler.frontend.onnx.classical.refusals import refuse
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["DOMAIN", "with_numbers"]
+__all__ = ["DOMAIN", "FLOATS", "with_numbers"]
 
 DOMAIN = "ai.onnx.ml"
 
@@ -23,6 +23,13 @@ _LABELS = {
     "LinearClassifier": "classlabels_ints",
     "SVMClassifier": "classlabels_ints",
     "TreeEnsembleClassifier": "classlabels_int64s",
+}
+
+#: Operators whose last result is float32, whatever they read.
+FLOATS = {
+    *_LABELS,
+    *("FeatureVectorizer", "LinearRegressor", "Normalizer", "OneHotEncoder", "SVMRegressor", "Scaler"),
+    "TreeEnsembleRegressor",
 }
 
 #: Operators that move what they read, or choose of their first input, whatever its type is.
@@ -128,13 +135,17 @@ class _Numbering:
         _replace(node, {"classlabels_strings": None, _LABELS[node.op_type]: list(range(len(words)))})
 
     def _zip_map(self, node: onnx.NodeProto) -> None:
+        import onnx
+
         words = _value(node, "classlabels_strings") or ()
         numbers = _value(node, "classlabels_int64s") or ()
         labels = [word.decode(errors="replace") for word in words] or [str(number) for number in numbers]
         if not labels:
             refuse(node, "has no labels")
         self.columns[node.output[0]] = labels
-        _become_identity(node)
+        node.op_type, node.domain = "Cast", ""
+        del node.attribute[:]
+        node.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
 
     def _label_encoder(self, node: onnx.NodeProto) -> None:
         """Keys that are texts of the model become their indices, and values that are texts likewise."""
@@ -163,6 +174,7 @@ class _Numbering:
         import onnx
 
         said = []
+        self._correct_types()
         for output in self.graph.output:
             tensor = output.type.tensor_type
             if output.name in self.columns:
@@ -180,6 +192,16 @@ class _Numbering:
             if value.name in self.texts or value.name in self.columns:
                 self.graph.value_info.remove(value)
         return tuple(said)
+
+    def _correct_types(self) -> None:
+        """Exporters declare results of doubles to be double that ONNX says are float32."""
+        import onnx
+
+        floats = {node.output[-1] for node in self.graph.node if node.domain == DOMAIN and node.op_type in FLOATS}
+        for output in self.graph.output:
+            tensor = output.type.tensor_type
+            if output.name in floats and tensor.elem_type == onnx.TensorProto.DOUBLE:
+                tensor.elem_type = onnx.TensorProto.FLOAT
 
 
 def _index(known: Sequence[str], text: str) -> int:
