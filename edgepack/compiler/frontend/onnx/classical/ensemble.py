@@ -20,7 +20,10 @@ MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 LEAF = len(MODES)
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+#: In the order of TreeEnsemble's numbers as ONNX Runtime reads them: ONNX's text has 1 for SOFTMAX and 2 for
+#: LOGISTIC, and a model's outputs are those that it had before it was packed.
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 
 
 @dataclass

@@ -197,7 +197,7 @@ class _Head:
             high = self._plus(low, made.base[1])
             low = e.op("Neg", high)
         elif len(made.base) == 2:
-            low, high, both = self._plus(low, made.base[0]), self._plus(high, made.base[1]), True
+            low, both = self._plus(low, made.base[0]), True  # a class without a score stays 0
         elif len(made.base) == 1:
             low = self._plus(low, made.base[0])
         positive = high if second else low
@@ -215,10 +215,10 @@ class _Head:
         if made.transform == "PROBIT":
             refuse(self.node, "has the post_transform PROBIT for one column of scores of two classes")
         score = self._float32(score)
-        if self._binary and self._positive:
-            return side_by_side(e, e.op("Sub", e.scalar(1.0, np.dtype(np.float32)), score), score)
         if made.transform == "LOGISTIC":
             return side_by_side(e, e.op("Sigmoid", e.op("Neg", score)), e.op("Sigmoid", score))
+        if self._binary and self._positive:
+            return side_by_side(e, e.op("Sub", e.scalar(1.0, np.dtype(np.float32)), score), score)
         return side_by_side(e, e.op("Neg", score), score)
 
     def _undecided(self) -> tuple[str, str]:
