@@ -127,7 +127,8 @@ def label_encoder(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     keys, values = keys[first], values[first]
     column = editor.reshape(node.input[0], [*shape, 1])
     same = editor.op("Equal", column, editor.const(keys))
-    if np.isnan(keys).any():
+    versions = [one.version for one in editor.model.opset_import if one.domain == node.domain]
+    if np.isnan(keys).any() and max(versions, default=1) >= 4:  # before, NaN was no key that is found
         unequal = editor.op("Not", editor.op("Equal", column, column))
         same = editor.op("Or", same, editor.op("And", unequal, editor.const(np.isnan(keys))))
     # Behind the keys stands the default, which each number is equal to.

@@ -97,6 +97,9 @@ def linear_classifier(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | N
         return [label, probit(editor, scores) if transform == "PROBIT" else editor.op("Identity", scores)]
     if transform == "PROBIT":
         refuse(node, "has the post_transform PROBIT for one column of scores of two classes")
+    if transform == "LOGISTIC":
+        pair = editor.op("Sigmoid", editor.op("Neg", scores)), editor.op("Sigmoid", scores)
+        return [label, side_by_side(editor, *pair)]
     one = editor.scalar(1.0, np.dtype(np.float32))
     return [label, side_by_side(editor, editor.op("Sub", one, scores), scores)]
 

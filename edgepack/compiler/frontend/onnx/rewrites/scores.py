@@ -42,7 +42,9 @@ def as_rows(editor: Editor, x: str) -> tuple[str, tuple[int, int]] | None:
     if shape is None or len(shape) not in (1, 2):
         return None
     if len(shape) == 1:
-        return editor.reshape(x, [1, shape[0]]), (1, shape[0])
+        row = editor.reshape(x, [1, shape[0]])
+        editor.declare(row, editor.dtype(x), (1, shape[0]))
+        return row, (1, shape[0])
     return x, (shape[0], shape[1])
 
 

@@ -207,6 +207,8 @@ def _classes_of_pairs(
         return [label, e.op("Identity", transformed(e, scores, transform))]
     if transform == "PROBIT":
         refuse(machine.node, "has the post_transform PROBIT for one column of scores of two classes")
+    if transform == "LOGISTIC":
+        return [label, side_by_side(e, e.op("Sigmoid", e.op("Neg", scores)), e.op("Sigmoid", scores))]
     if transform == "NONE":
         return [label, side_by_side(e, e.op("Neg", scores), scores)]
     return [label, side_by_side(e, e.op("Sub", machine.number(1.0), scores), scores)]
