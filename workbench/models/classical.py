@@ -92,7 +92,8 @@ def old_ensemble(op_type: str, made: Forest, *, double: bool = False, **more: An
     numbers = {"nodes_values": made.values, f"{kind}_weights": [w for *_, w in made.weights]}
     if double:
         numbers = {
-            f"{name}_as_tensor": numpy_helper.from_array(np.asarray(values)) for name, values in numbers.items()
+            f"{name}_as_tensor": numpy_helper.from_array(np.asarray(values))
+            for name, values in numbers.items()
         }
     return helper.make_node(
         op_type,
@@ -137,7 +138,9 @@ def modern_ensemble(dtype: str, **changes: Any) -> onnx.NodeProto:
         "aggregate_function": 1,
         "post_transform": 0,
     }
-    return helper.make_node("TreeEnsemble", ["x"], ["y"], name="trees", domain="ai.onnx.ml", **given | changes)
+    return helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], name="trees", domain="ai.onnx.ml", **given | changes
+    )
 
 
 def ml_model(

@@ -1,5 +1,5 @@
-"""Probabilities of classes out of those of pairs of classes: pairwise coupling (T.-F. Wu, C.-J. Lin, R. C. Weng,
-2004; the second of their methods), as libsvm and ONNX Runtime iterate.
+"""Probabilities of classes out of those of pairs of classes: pairwise coupling (T.-F. Wu, C.-J. Lin and
+R. C. Weng, 2004; the second of their methods), as libsvm and ONNX Runtime iterate.
 
 The iteration ends when it is near enough, so it is a function of its own with the anchor ``coupling``, which
 nothing fuses with. Its body only names what it reads and writes; the rule ``coupling`` computes it.
@@ -20,8 +20,8 @@ def emit_coupling(builder: relax.BlockBuilder, pairs: relax.Expr, classes: int) 
     """Emits the call; its result, float32 [rows, classes].
 
     Args:
-        pairs: float32 [rows, classes * (classes - 1) / 2], the probability of the first class of each pair, in
-            the order (0, 1), (0, 2), ..., (1, 2), ...
+        pairs: float32 [rows, classes * (classes - 1) / 2], the probability of the first class of each pair,
+            in the order (0, 1), (0, 2), ..., (1, 2), ...
     """
     pairs = builder.normalize(pairs)
     rows, count = shape_of(pairs)

@@ -1,7 +1,8 @@
-"""Decision trees as one operator: each row of the input walks through all trees, and what it finds is combined.
+"""Decision trees as one operator: each row of the input walks through all trees, and what it finds is
+combined.
 
-Relax has no operator for that, so an ensemble is a function of its own with the anchor ``trees``. Its body only
-names what it reads and writes; the rule ``trees`` computes it.
+Relax has no operator for that, so an ensemble is a function of its own with the anchor ``trees``. Its body
+only names what it reads and writes; the rule ``trees`` computes it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
-from edgepack.compiler.frontend.onnx.classical.check import check_ensembles
 from edgepack.compiler.frontend.onnx.classical.shapes import declare_results
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
@@ -20,6 +19,7 @@ from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
+from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused

@@ -120,7 +120,9 @@ class RefusedNodesError(ModelError):
 def is_importable(node: onnx.NodeProto) -> bool:
     """Whether the importer converts this node."""
     standard = node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
-    return standard or of_fixed_point(node) or (node.domain == DOMAIN and node.op_type in (TREE_WALK, COUPLING))
+    return (
+        standard or of_fixed_point(node) or (node.domain == DOMAIN and node.op_type in (TREE_WALK, COUPLING))
+    )
 
 
 def is_refused(node: onnx.NodeProto) -> bool:

@@ -40,7 +40,9 @@ def _classifier(
 
 
 def _modern(dtype: str = "float32", **changes: Any) -> onnx.ModelProto:
-    return ml_model([modern_ensemble(dtype, **changes)], {"x": (dtype, [40, 3])}, {"y": dtype}, opsets=(18, 5))
+    return ml_model(
+        [modern_ensemble(dtype, **changes)], {"x": (dtype, [40, 3])}, {"y": dtype}, opsets=(18, 5)
+    )
 
 
 def _one(targets: int, **more: Any) -> Forest:
@@ -79,7 +81,9 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
         f"regressor_{name.lower()}": lambda name=name: _regressor(targets=3, trees=SMALL, post_transform=name)
         for name in TRANSFORMS
     },
-    "regressor_probit_1": lambda: _regressor(trees=forest(1, 3, FEATURES, positive=True), post_transform="PROBIT"),
+    "regressor_probit_1": lambda: _regressor(
+        trees=forest(1, 3, FEATURES, positive=True), post_transform="PROBIT"
+    ),
     "regressor_logistic_1": lambda: _regressor(post_transform="LOGISTIC"),
     **{
         f"classifier_{name.lower()}": lambda name=name: _classifier(trees=SMALL, post_transform=name)
@@ -108,7 +112,9 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
         for target in (0, 1)
         for name in ("NONE", "LOGISTIC", "SOFTMAX")
     },
-    "binary_base": lambda: _classifier(40, classes=2, trees=_one(1), base_values=[0.25], post_transform="LOGISTIC"),
+    "binary_base": lambda: _classifier(
+        40, classes=2, trees=_one(1), base_values=[0.25], post_transform="LOGISTIC"
+    ),
     "binary_bases": lambda: _classifier(40, classes=2, trees=_one(1), base_values=[0.25, 0.5]),
     "binary_both_bases": lambda: _classifier(40, classes=2, base_values=[0.25, 0.5]),
     "modern": _modern,
@@ -124,7 +130,9 @@ PAIRS = on_register_files(CASES, ["blocks_of_rows"], swept=("scalar", "512x32"),
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return Library({name: make() for name, make in CASES.items()}, PAIRS, tmp_path_factory.mktemp("trees"), target_with)
+    return Library(
+        {name: make() for name, make in CASES.items()}, PAIRS, tmp_path_factory.mktemp("trees"), target_with
+    )
 
 
 def _inputs(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
@@ -168,7 +176,14 @@ def test_keys_are_ordered_as_numbers_are() -> None:
 def test_intervals_say_what_the_mode_asks(mode: str) -> None:
     members = np.asarray([1.0, -2.0, np.nan, np.nextafter(np.float32(1), np.float32(2))], np.float32)
     values = members if mode == "MEMBER" else members[:1]
-    asked = {"LEQ": "__le__", "LT": "__lt__", "GTE": "__ge__", "GT": "__gt__", "EQ": "__eq__", "NEQ": "__ne__"}
+    asked = {
+        "LEQ": "__le__",
+        "LT": "__lt__",
+        "GTE": "__ge__",
+        "GT": "__gt__",
+        "EQ": "__eq__",
+        "NEQ": "__ne__",
+    }
     bounds, answers = intervals(mode, values)
     for x in np.asarray([-3, -2, 0, 1, members[3], 2], np.float32):
         wanted = x in members if mode == "MEMBER" else getattr(x, asked[mode])(members[0])
@@ -214,14 +229,19 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "modern_root": (lambda: _modern(tree_roots=[0, 8]), "tree_roots"),
     "modern_cycle": (lambda: _modern(nodes_falsenodeids=[0, 1, 3, 1, 5]), "back to itself"),
     "modern_shared": (lambda: _modern(nodes_truenodeids=[1, 0, 2, 1, 4]), "belongs to two trees"),
-    "modern_sets": (lambda: _modern(nodes_modes=onnx.numpy_helper.from_array(np.full(5, 6, np.uint8))), "1 sets"),
+    "modern_sets": (
+        lambda: _modern(nodes_modes=onnx.numpy_helper.from_array(np.full(5, 6, np.uint8))),
+        "1 sets",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_no_tree_is_refused(name: str) -> None:
     make, said = REFUSED[name]
-    with pytest.raises(RefusedNodesError, match=r"The TreeEnsemble\w* node trees cannot be compiled: it") as info:
+    with pytest.raises(
+        RefusedNodesError, match=r"The TreeEnsemble\w* node trees cannot be compiled: it"
+    ) as info:
         import_model(make())
     assert said in info.value.message
     assert info.value.hint and info.value.message.count(". ") == 0

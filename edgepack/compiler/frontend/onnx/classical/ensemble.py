@@ -87,8 +87,10 @@ def read_old_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) 
     kind = "class" if node.op_type == "TreeEnsembleClassifier" else "target"
     ints = {
         name: np.asarray(values.get(name, ()), np.int64)
-        for name in ("nodes_nodeids", "nodes_treeids", "nodes_featureids", "nodes_truenodeids")
-        + ("nodes_falsenodeids", f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids")
+        for name in (
+            *("nodes_nodeids", "nodes_treeids", "nodes_featureids", "nodes_truenodeids"),
+            *("nodes_falsenodeids", f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"),
+        )
     }
     thresholds = _numbers(values, "nodes_values", dtype)
     modes = _old_modes(node, values.get("nodes_modes", ()))
@@ -99,16 +101,12 @@ def read_old_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) 
     check_lengths(node, {**entries, f"{kind}_weights": weights})
     if not len(modes):
         refuse(node, "has no tree")
-    tracks = np.asarray(values.get("nodes_missing_value_tracks_true", ()), np.int64)
-    if len(tracks) not in (0, len(modes)):
-        refuse(node, f"has {len(modes)} nodes, and {len(tracks)} nodes_missing_value_tracks_true")
     places = _Places(node, ints["nodes_treeids"], ints["nodes_nodeids"])
     inner = modes != LEAF
     trees = ints["nodes_treeids"]
-    next_ = {}
-    for name in ("nodes_truenodeids", "nodes_falsenodeids"):
-        next_[name] = np.full(len(modes), -1, np.int64)
-        next_[name][inner] = places.of(trees[inner], ints[name][inner], name)
+    if_true, if_false = (np.full(len(modes), -1, np.int64) for _ in range(2))
+    for next_, name in ((if_true, "nodes_truenodeids"), (if_false, "nodes_falsenodeids")):
+        next_[inner] = places.of(trees[inner], ints[name][inner], name)
     at = places.of(ints[f"{kind}_treeids"], ints[f"{kind}_nodeids"], f"{kind}_nodeids")
     counted = ~inner[at]  # exporters once wrote weights for other nodes too, which count nothing
     labels = len(values.get("classlabels_strings", ())) or len(values.get("classlabels_int64s", ()))
@@ -118,9 +116,9 @@ def read_old_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) 
             modes=modes,
             features=ints["nodes_featureids"],
             values=thresholds,
-            tracks=tracks == 1 if len(tracks) else np.zeros(len(modes), np.bool_),
-            if_true=next_["nodes_truenodeids"],
-            if_false=next_["nodes_falsenodeids"],
+            tracks=_tracks(node, values, len(modes)),
+            if_true=if_true,
+            if_false=if_false,
             roots=np.flatnonzero(np.diff(trees, prepend=trees[0] - 1)),
             members={},
             at=at[counted],
@@ -132,6 +130,16 @@ def read_old_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) 
             base=_numbers(values, "base_values", dtype),
         ),
     )
+
+
+def _tracks(node: onnx.NodeProto, values: dict[str, Any], count: int) -> NDArray[np.bool_]:
+    """Of each node whether NaN is always true."""
+    import numpy as np
+
+    tracks = np.asarray(values.get("nodes_missing_value_tracks_true", np.zeros(count)), np.int64)
+    if len(tracks) != count:
+        refuse(node, f"has {count} nodes, and {len(tracks)} nodes_missing_value_tracks_true")
+    return np.asarray(tracks == 1)
 
 
 def _old_modes(node: onnx.NodeProto, names: Sequence[bytes]) -> NDArray[np.int64]:
@@ -174,7 +182,7 @@ class _Places:
         return np.asarray(rows * len(self._ids) + columns, np.int64)
 
     def of(self, trees: NDArray[np.int64], ids: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-        """Indices of nodes that the attribute ``name`` has the numbers of; one that is not there is refused."""
+        """Indices of nodes of which the attribute ``name`` has the numbers; those missing are refused."""
         import numpy as np
 
         keys = self._keys(trees, ids, name)
@@ -198,8 +206,10 @@ def read_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) -> E
 
     ints = {
         name: np.asarray(values.get(name, ()), np.int64)
-        for name in ("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs")
-        + ("nodes_falseleafs", "tree_roots", "leaf_targetids")
+        for name in (
+            *("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs"),
+            *("nodes_falseleafs", "tree_roots", "leaf_targetids"),
+        )
     }
     missing = [n for n in ("nodes_splits", "nodes_modes", "leaf_weights") if n not in values]
     if missing:
@@ -215,17 +225,7 @@ def read_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) -> E
         refuse(node, "has no tree")
     if (modes > MODES.index("MEMBER")).any():
         refuse(node, f"has the mode {int(modes.max())}, which ONNX does not know")
-    tracks = np.asarray(values.get("nodes_missing_value_tracks_true", ()), np.int64)
-    if len(tracks) not in (0, count):
-        refuse(node, f"has {count} nodes, and {len(tracks)} nodes_missing_value_tracks_true")
-    next_ = {}
-    for way in ("true", "false"):
-        name, ids, leaf = f"nodes_{way}nodeids", ints[f"nodes_{way}nodeids"], ints[f"nodes_{way}leafs"] != 0
-        wrong = np.flatnonzero((ids < 0) | (ids >= np.where(leaf, leaves, count)))
-        if len(wrong):
-            what = "leaf" if leaf[wrong[0]] else "node"
-            refuse(node, f"names in {name} the {what} {ids[wrong[0]]}, which does not exist")
-        next_[way] = np.concatenate([ids + np.where(leaf, count, 0), np.full(leaves, -1)])
+    next_ = _next_nodes(node, ints, count, leaves)
     roots = ints["tree_roots"]
     if ((roots < 0) | (roots >= count)).any():
         refuse(node, "names in tree_roots a node that does not exist")
@@ -238,9 +238,7 @@ def read_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) -> E
             modes=np.concatenate([modes.astype(np.int64), np.full(leaves, LEAF)]),
             features=np.concatenate([ints["nodes_featureids"], np.zeros(leaves, np.int64)]),
             values=np.concatenate([splits, np.zeros(leaves, splits.dtype)]).astype(dtype),
-            tracks=np.concatenate(
-                [tracks == 1 if len(tracks) else np.zeros(count, np.bool_), np.zeros(leaves, np.bool_)]
-            ),
+            tracks=np.concatenate([_tracks(node, values, count), np.zeros(leaves, np.bool_)]),
             if_true=next_["true"],
             if_false=next_["false"],
             roots=roots,
@@ -256,6 +254,23 @@ def read_ensemble(node: onnx.NodeProto, values: dict[str, Any], dtype: Any) -> E
     )
 
 
+def _next_nodes(
+    node: onnx.NodeProto, ints: dict[str, NDArray[np.int64]], count: int, leaves: int
+) -> dict[str, NDArray[np.int64]]:
+    """Indices of the next nodes if true, and if false: leaves stand behind ``count`` other nodes."""
+    import numpy as np
+
+    next_: dict[str, NDArray[np.int64]] = {}
+    for way in ("true", "false"):
+        name, ids, leaf = f"nodes_{way}nodeids", ints[f"nodes_{way}nodeids"], ints[f"nodes_{way}leafs"] != 0
+        wrong = np.flatnonzero((ids < 0) | (ids >= np.where(leaf, leaves, count)))
+        if len(wrong):
+            what = "leaf" if leaf[wrong[0]] else "node"
+            refuse(node, f"names in {name} the {what} {ids[wrong[0]]}, which does not exist")
+        next_[way] = np.concatenate([ids + np.where(leaf, count, 0), np.full(leaves, -1)])
+    return next_
+
+
 def _member_sets(
     node: onnx.NodeProto, values: dict[str, Any], nodes: NDArray[np.int64], dtype: Any
 ) -> dict[int, NDArray[Any]]:
@@ -265,7 +280,9 @@ def _member_sets(
 
     if not len(nodes):
         return {}
-    flat = numpy_helper.to_array(values["membership_values"]) if "membership_values" in values else np.zeros(0)
+    flat = (
+        numpy_helper.to_array(values["membership_values"]) if "membership_values" in values else np.zeros(0)
+    )
     ends = np.flatnonzero(np.isnan(flat))
     if len(ends) != len(nodes):
         refuse(node, f"has {len(nodes)} nodes that ask for membership, and {len(ends)} sets")
@@ -280,7 +297,7 @@ def _checked(node: onnx.NodeProto, made: Ensemble) -> Ensemble:
         refuse(node, "has no targets or classes")
     if made.features.min(initial=0) < 0:
         refuse(node, f"reads the feature {made.features.min()}")
-    if len(made.target_ids) and not (0 <= made.target_ids.min() and made.target_ids.max() < made.targets):
+    if len(made.target_ids) and not (made.target_ids.min() >= 0 and made.target_ids.max() < made.targets):
         wrong = made.target_ids[(made.target_ids < 0) | (made.target_ids >= made.targets)][0]
         refuse(node, f"has a weight for the target {wrong}, and {made.targets} targets")
     if made.aggregate not in _AGGREGATES or made.transform not in _TRANSFORMS:

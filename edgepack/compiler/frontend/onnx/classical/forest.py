@@ -168,12 +168,10 @@ class _Leaves:
         np.logical_and.at(by_row, self.thresholds[leaves].astype(np.int64), present[leaves])
         seen = np.where(leaf[:, None], by_row[np.where(leaf, tables.thresholds, 0).astype(np.int64)], True)
         of_trees = np.logical_and.reduceat(seen, tables.roots, axis=0)
-        return [bool(x) for x in of_trees.any(axis=0)], np.zeros(len(tables.roots), np.int32)
+        return np.asarray(of_trees.any(axis=0)).tolist(), np.zeros(len(tables.roots), np.int32)
 
 
-def _tables(
-    node: onnx.NodeProto, made: Ensemble, leaves: NDArray[Any], features: int
-) -> tuple[Tables, str]:
+def _tables(node: onnx.NodeProto, made: Ensemble, leaves: NDArray[Any], features: int) -> tuple[Tables, str]:
     """The records, and which copies of the features there are."""
     import numpy as np
 
@@ -253,6 +251,8 @@ class _Nodes:
         """Thresholds, and next nodes, of all."""
         import numpy as np
 
-        own = (np.concatenate([a, np.asarray(b, a.dtype)]) for a, b in zip(self._own, self._more, strict=True))
+        own = (
+            np.concatenate([a, np.asarray(b, a.dtype)]) for a, b in zip(self._own, self._more, strict=True)
+        )
         thresholds, if_true, if_false = own
         return thresholds, (if_true, if_false)

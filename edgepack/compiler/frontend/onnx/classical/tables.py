@@ -1,13 +1,14 @@
 """Decision trees as tables that are walked without a branch.
 
-All numbers are compared as integers that are ordered as the floats are (:func:`keys_of`), which costs the same
-on a CPU without an FPU. Each question "is x <= t?" is a record, and the records of its two answers lie side by
-side, so that the next record is ``here + offset + (key <= threshold)``. A leaf asks a key that is greater than
-all thresholds, and its offset is 0: it leads to itself. So every tree is walked by a fixed number of steps.
+All numbers are compared as integers that are ordered as the floats are (:func:`keys_of`), which costs the
+same on a CPU without an FPU. Each question "is x <= t?" is a record, and the records of its two answers lie
+side by side, so that the next record is ``here + offset + (key <= threshold)``. A leaf asks a key that is
+greater than all thresholds, and its offset is 0: it leads to itself. So every tree is walked by a fixed
+number of steps.
 
 Other questions become some of these (:func:`intervals`): equality is two, membership of a set a search among
-its bounds. The features are there twice where a model has nodes of both kinds: NaN is greater than all numbers
-in the one copy, and less than all in the other.
+its bounds. The features are there twice where a model has nodes of both kinds: NaN is greater than all
+numbers in the one copy, and less than all in the other.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BadTreesError", "Forest", "Tables", "intervals", "keys_of", "search", "tables_of"]
 
-#: Of the operator's tables a record is so many numbers of 32 bits: threshold or value, then feature and offset,
-#: 16 bits each, or of 32 bits if they need them. Of 64-bit keys thresholds are a table of their own.
+#: Features and offsets below it have 16 bits each in a record, others 32.
 NARROW = 1 << 16
 
 
@@ -92,7 +92,7 @@ def intervals(mode: str, values: NDArray[Any]) -> tuple[list[int], list[bool]]:
         mode: the end of ONNX's name: LEQ, LT, GTE, GT, EQ, NEQ, or MEMBER.
         values: float32 or float64, one, or the members of the set.
     """
-    keys = sorted({int(k) for k, value in zip(keys_of(values), values, strict=True) if value == value})
+    keys = sorted({int(key) for key in keys_of(values[~np.isnan(values)])})
     if not keys:  # of NaN nothing is true, but that it differs
         return [], [mode == "NEQ"]
     key = keys[0]
@@ -183,9 +183,7 @@ def _levels(forest: Forest, inner: NDArray[np.bool_]) -> tuple[NDArray[np.int64]
     return level, tree
 
 
-def search(
-    bounds: Sequence[int], answers: Sequence[bool], ends: tuple[int, int], add: Any
-) -> int:
+def search(bounds: Sequence[int], answers: Sequence[bool], ends: tuple[int, int], add: Any) -> int:
     """A balanced search among bounds as nodes; the number of its root.
 
     Args:

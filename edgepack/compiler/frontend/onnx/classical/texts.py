@@ -1,7 +1,7 @@
 """Outputs that a bundle cannot have, of ai.onnx.ml: maps of classes (ZipMap), and labels that are texts.
 
-A ZipMap's output is the tensor of scores that it would make maps of. A text is its index in the model's own list.
-What the columns and the indices stand for is said in a sentence each.
+A ZipMap's output is the tensor of scores that it would make maps of. A text is its index in the model's own
+list. What the columns and the indices stand for is said in a sentence each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ FLOATS = {
 }
 
 #: Operators that move what they read, or choose of their first input, whatever its type is.
-_MOVES = {"ArrayFeatureExtractor", "Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+_MOVES = {
+    "ArrayFeatureExtractor",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+}
 
 #: Most labels of one sentence.
 _TOLD = 20
@@ -44,17 +53,17 @@ _OPSET = 13
 #: Operators that are the same from version 7 to that one.
 # fmt: off
 _UNCHANGED = {
-    "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Exp",
-    "Expand", "Flatten", "Floor", "Gather", "Gemm", "Greater", "Identity", "IsNaN", "Less", "Log", "MatMul", "Max",
-    "Mean", "Min", "Mul", "Neg", "Not", "Or", "Pow", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSumSquare", "Relu", "Reshape", "Shape", "Sigmoid", "Sign", "Sqrt", "Sub",
-    "Sum", "Tanh", "Tile", "Transpose", "Where",
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
+    "Exp", "Expand", "Flatten", "Floor", "Gather", "Gemm", "Greater", "Identity", "IsNaN", "Less", "Log",
+    "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "Pow", "ReduceL1", "ReduceL2", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSumSquare", "Relu", "Reshape", "Shape", "Sigmoid", "Sign",
+    "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Where",
 }
 # fmt: on
 
 
 def with_numbers(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Replaces maps and texts by numbers, in place; a sentence for each output that is another than the model's.
+    """Replaces maps and texts by numbers, in place; a sentence for each output that is another than before.
 
     Raises:
         RefusedNodesError: labels do not fit the scores.
@@ -110,9 +119,10 @@ class _Numbering:
         """Changes one node, whose operands were visited."""
         import onnx
 
+        string = onnx.TensorProto.STRING
         if node.op_type == "Constant":
             for attribute in node.attribute:
-                if attribute.name == "value" and attribute.t.data_type == onnx.TensorProto.STRING:
+                if attribute.name == "value" and attribute.t.data_type == string:
                     self.texts[node.output[0]] = self._numbered(attribute.t)
         elif node.domain == DOMAIN and node.op_type == "ZipMap":
             self._zip_map(node)
@@ -122,10 +132,9 @@ class _Numbering:
             self._label_encoder(node)
         elif node.op_type in _MOVES and node.input and node.input[0] in self.texts:
             self.texts[node.output[0]] = self.texts[node.input[0]]
-        elif node.op_type == "Cast" and node.input[0] in self.texts:
-            if _value(node, "to") == onnx.TensorProto.STRING:
-                _become_identity(node)
-                self.texts[node.output[0]] = self.texts[node.input[0]]
+        elif node.op_type == "Cast" and node.input[0] in self.texts and _value(node, "to") == string:
+            _become_identity(node)
+            self.texts[node.output[0]] = self.texts[node.input[0]]
 
     def _classifier(self, node: onnx.NodeProto) -> None:
         words = _value(node, "classlabels_strings")
@@ -181,9 +190,8 @@ class _Numbering:
                 output.ClearField("type")
                 output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
                 listed = _listed(self.columns[output.name])
-                said.append(
-                    f"Output {output.name!r} is the tensor of scores that ZipMap reads; its columns are {listed}."
-                )
+                what = "is the tensor of scores that ZipMap reads; its columns are"
+                said.append(f"Output {output.name!r} {what} {listed}.")
             elif output.name in self.texts:
                 tensor.elem_type = onnx.TensorProto.INT64
                 listed = _listed([f"{i} {text}" for i, text in enumerate(self.texts[output.name])])
@@ -197,7 +205,9 @@ class _Numbering:
         """Exporters declare results of doubles to be double that ONNX says are float32."""
         import onnx
 
-        floats = {node.output[-1] for node in self.graph.node if node.domain == DOMAIN and node.op_type in FLOATS}
+        floats = {
+            node.output[-1] for node in self.graph.node if node.domain == DOMAIN and node.op_type in FLOATS
+        }
         for output in self.graph.output:
             tensor = output.type.tensor_type
             if output.name in floats and tensor.elem_type == onnx.TensorProto.DOUBLE:

@@ -167,7 +167,9 @@ class Editor:
         self._written.append(onnx.helper.make_node(op_type, inputs, names, name=names[0], **attribute_values))
         return names
 
-    def own(self, op_type: str, *inputs: str, result: tuple[np.dtype[Any], Sequence[int]], **said: Any) -> str:
+    def own(
+        self, op_type: str, *inputs: str, result: tuple[np.dtype[Any], Sequence[int]], **said: Any
+    ) -> str:
         """Adds a node of edgepack's own domain, which nothing infers types of; its name.
 
         Args:

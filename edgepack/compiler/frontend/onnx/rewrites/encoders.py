@@ -10,7 +10,6 @@ from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.rewrites.scores import in_float32
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
     from numpy.typing import NDArray
 
@@ -132,7 +131,9 @@ def label_encoder(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         unequal = editor.op("Not", editor.op("Equal", column, column))
         same = editor.op("Or", same, editor.op("And", unequal, editor.const(np.isnan(keys))))
     # Behind the keys stands the default, which each number is equal to.
-    matches = editor.op("Concat", editor.cast(same, np.dtype(np.int32)), _ones(editor, shape), axis=len(shape))
+    matches = editor.op(
+        "Concat", editor.cast(same, np.dtype(np.int32)), _ones(editor, shape), axis=len(shape)
+    )
     place = editor.op("ArgMax", matches, axis=len(shape), keepdims=0)
     table = np.append(values, np.asarray(default, values.dtype))
     return [editor.op("Gather", editor.const(table), place)]

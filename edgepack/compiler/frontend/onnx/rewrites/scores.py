@@ -144,5 +144,3 @@ def column(editor: Editor, scores: str, index: int) -> str:
     import numpy as np
 
     return editor.op("Gather", scores, editor.const(np.asarray([index], np.int64)), axis=1)
-
-

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.classical.operator import write_coupling
 from edgepack.compiler.frontend.onnx.classical.refusals import refuse
+from edgepack.compiler.frontend.onnx.rewrites.classical_operators import write_coupling
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.rewrites.linear_models import transform_of
 from edgepack.compiler.frontend.onnx.rewrites.scores import (
@@ -23,7 +23,6 @@ from edgepack.compiler.frontend.onnx.rewrites.scores import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
     from numpy.typing import NDArray
 
@@ -132,7 +131,9 @@ def svm_regressor(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         if len(machine.coefficients) != count:
             refuse(node, f"has {count} support vectors, and {len(machine.coefficients)} coefficients")
         column = editor.const(machine.coefficients.reshape(count, 1))
-        score = editor.op("Add", editor.op("MatMul", machine.kernels(), column), machine.number(machine.rho[0]))
+        score = editor.op(
+            "Add", editor.op("MatMul", machine.kernels(), column), machine.number(machine.rho[0])
+        )
     else:
         score = machine.linear(1)
     if not machine.values.get("one_class", 0):
@@ -179,9 +180,7 @@ def _linear_classes(machine: _Machine, labels: list[int], transform: str) -> lis
     return [label, e.op("Identity", transformed(e, scores, transform))]
 
 
-def _classes_of_pairs(
-    machine: _Machine, counts: list[int], labels: list[int], transform: str
-) -> list[str]:
+def _classes_of_pairs(machine: _Machine, counts: list[int], labels: list[int], transform: str) -> list[str]:
     """Each pair of classes has a score; the class that wins most of its pairs is the label."""
     import numpy as np
 

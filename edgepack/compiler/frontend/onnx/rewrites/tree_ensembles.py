@@ -1,5 +1,5 @@
-"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble: a walk through the trees, and what becomes of
-its sums."""
+"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble: a walk through the trees, and what becomes
+of its sums."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.classical.ensemble import Ensemble, read_ensemble, read_old_ensemble
-from edgepack.compiler.frontend.onnx.classical.forest import Walk, walk_of
-from edgepack.compiler.frontend.onnx.classical.operator import write_walk
+from edgepack.compiler.frontend.onnx.classical.forest import Walk, check_trees, walk_of
 from edgepack.compiler.frontend.onnx.classical.refusals import refuse
+from edgepack.compiler.frontend.onnx.classical.texts import DOMAIN
+from edgepack.compiler.frontend.onnx.rewrites.classical_operators import write_walk
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.rewrites.scores import (
     as_rows,
@@ -27,7 +28,21 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["tree_ensemble", "tree_ensemble_classifier", "tree_ensemble_regressor"]
+__all__ = ["check_ensembles", "tree_ensemble", "tree_ensemble_classifier", "tree_ensemble_regressor"]
+
+
+def check_ensembles(model: onnx.ModelProto) -> None:
+    """Reads the trees of a model before anything else does, which might not end where they are none.
+
+    Raises:
+        RefusedNodesError: attributes of a node do not fit each other, or a node leads back to itself.
+    """
+    import numpy as np
+
+    for node in model.graph.node:
+        if node.domain == DOMAIN and node.op_type.startswith("TreeEnsemble"):
+            read = read_ensemble if node.op_type == "TreeEnsemble" else read_old_ensemble
+            check_trees(node, read(node, attributes(node), np.dtype(np.float64)))
 
 
 def _input(editor: Editor, node: onnx.NodeProto) -> tuple[str, tuple[int, int], np.dtype[Any]] | None:
@@ -95,9 +110,7 @@ def _infinite(editor: Editor, x: str, dtype: np.dtype[Any]) -> str:
     return editor.op("Equal", editor.op("Abs", x), editor.scalar(float("inf"), dtype))
 
 
-def _spread(
-    editor: Editor, sums: str, walk: Walk, rows: int, targets: int, dtype: np.dtype[Any]
-) -> str:
+def _spread(editor: Editor, sums: str, walk: Walk, rows: int, targets: int, dtype: np.dtype[Any]) -> str:
     """The columns of a walk at the places of their targets; those without trees are 0."""
     import numpy as np
 
@@ -111,7 +124,6 @@ def _spread(
 
 def tree_ensemble_classifier(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """The label, and the scores, float32."""
-    import numpy as np
 
     found = _input(editor, node)
     if found is None:
@@ -180,9 +192,7 @@ class _Head:
         has = [bool((walk.columns == c).any()) for c in (0, 1)]
         if self.counts and not all(walk.always):
             return self._undecided()
-        scores = [
-            column(e, self.sums, int((walk.columns < c).sum())) if has[c] else "" for c in (0, 1)
-        ]
+        scores = [column(e, self.sums, int((walk.columns < c).sum())) if has[c] else "" for c in (0, 1)]
         return self._decided(scores, second=has[1])
 
     def _decided(self, scores: list[str], *, second: bool) -> tuple[str, str]:
@@ -223,8 +233,6 @@ class _Head:
 
     def _undecided(self) -> tuple[str, str]:
         """Both forms are computed where leaves decide whether the second class has a score."""
-        import numpy as np
-
         e, walk = self.editor, self.walk
         places = [int((walk.columns < c).sum()) for c in (0, 1)]
         has = [bool((walk.columns == c).any()) for c in (0, 1)]
@@ -235,7 +243,6 @@ class _Head:
             return alone
         given = e.op("Greater", column(e, self.counts, places[1]), e.scalar(0.0, self.dtype))
         label = e.op("Where", e.reshape(given, [self.rows]), with_second[0], alone[0])
-        del np
         return label, e.op("Where", given, with_second[1], alone[1])
 
     def _of_one(self) -> tuple[str, str]:

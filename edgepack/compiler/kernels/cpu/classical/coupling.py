@@ -36,7 +36,11 @@ class CouplingKernel:
         self.given = e.param(0, self.rows * self.pairs)
         self.result = e.output(0, self.rows * self.classes)
         square = self.classes * self.classes
-        self.against, self.matrix, self.product = e.scratch(square), e.scratch(square), e.scratch(self.classes)
+        self.against, self.matrix, self.product = (
+            e.scratch(square),
+            e.scratch(square),
+            e.scratch(self.classes),
+        )
 
     def build(self) -> Implementation:
         """Emits the kernel."""

@@ -10,7 +10,7 @@ __all__ = ["key_of", "largest"]
 
 def largest(kind: str) -> int:
     """The key that is greater than all thresholds: of int32 or int64."""
-    return int((1 << (63 if kind == "int64" else 31)) - 1)
+    return (1 << (63 if kind == "int64" else 31)) - 1
 
 
 def key_of(raw: Expr, kind: str, lanes: int, *, low: bool) -> Expr:

@@ -7,7 +7,6 @@ tree, whose records stay in the caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from tvm import tirx
@@ -17,9 +16,9 @@ from tvm.tirx import Buffer
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.trees import TreeWalk
 from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.cpu.classical.keys import key_of, largest
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import Index, index
-from edgepack.compiler.kernels.cpu.classical.keys import key_of, largest
 from edgepack.compiler.kernels.rule import Rule
 from edgepack.plan.opt_level import PLAIN
 from edgepack.plan.target import CpuTarget
@@ -74,7 +73,11 @@ class TreesKernel:
 
         def task(t: Expr) -> None:
             first = e.let(t * self.block)
-            count = self.block if walk.rows % self.block == 0 else e.let(tirx.min(index(walk.rows) - first, index(self.block)))
+            count = (
+                self.block
+                if walk.rows % self.block == 0
+                else e.let(tirx.min(index(walk.rows) - first, index(self.block)))
+            )
             e.loop(0, count, lambda r: self._prepare(e.let(first + r), r))
             if self.block >= side:
                 self._rows_side_by_side(first, count, side)
@@ -83,7 +86,9 @@ class TreesKernel:
 
         e.tasks(task)
         parameters = {"side by side": side, "rows": self.block}
-        return Implementation("trees", (e.stage(tasks),), scratch=tuple(e.scratch_bytes), parameters=parameters)
+        return Implementation(
+            "trees", (e.stage(tasks),), scratch=tuple(e.scratch_bytes), parameters=parameters
+        )
 
     # A row ------------------------------------------------------------------------------------------------
 
@@ -132,10 +137,10 @@ class TreesKernel:
         """Feature and offset of a record."""
         e, last = self.e, self.words - 1
         if self.halves is None:
-            return tuple(e.load(self.records, here * self.words + (last - 1 + i)) for i in (0, 1))  # type: ignore[return-value]
+            return tuple(e.load(self.records, here * self.words + (last - 1 + i)) for i in (0, 1))
         return tuple(
             tirx.Cast("int32", e.load(self.halves, here * (2 * self.words) + (2 * last + i))) for i in (0, 1)
-        )  # type: ignore[return-value]
+        )
 
     def _threshold(self, here: Expr) -> Expr:
         if self.thresholds is not None:
@@ -149,7 +154,11 @@ class TreesKernel:
 
         def combine(place: Expr, value: Expr) -> None:
             before = e.load(self.result, place)
-            after = {"SUM": lambda: before + value, "MIN": lambda: tirx.min(before, value), "MAX": lambda: tirx.max(before, value)}
+            after = {
+                "SUM": lambda: before + value,
+                "MIN": lambda: tirx.min(before, value),
+                "MAX": lambda: tirx.max(before, value),
+            }
             e.vstore(self.result, place, after[walk.aggregate](), 1)
 
         if self.leaves is None:
@@ -170,7 +179,9 @@ class TreesKernel:
             steps: Expr = index(0)
             for tree in trees:
                 steps = tirx.max(steps, e.load(self.trees, tree * 3 + 1))
-            leaves = self._walk([e.load(self.trees, tree * 3) for tree in trees], [keys] * count, e.let(steps))
+            leaves = self._walk(
+                [e.load(self.trees, tree * 3) for tree in trees], [keys] * count, e.let(steps)
+            )
             for leaf, tree in zip(leaves, trees, strict=True):
                 self._add(leaf, tree, result)
 
@@ -211,5 +222,6 @@ def trees(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Im
     return TreesKernel(fused, TreeWalk.of(fused.anchor.attributes), target).build()
 
 
-RULE = Rule("trees", order=680, dtypes=frozenset({"float32", "float64", "int32", "int64"}), apply=trees, level=PLAIN)
-
+RULE = Rule(
+    "trees", order=680, dtypes=frozenset({"float32", "float64", "int32", "int64"}), apply=trees, level=PLAIN
+)
