@@ -42,7 +42,7 @@ class TreeWalk:
         nan: "high", "low" or "both", see :class:`edgepack.compiler.frontend.onnx.classical.forest.Walk`.
         wide: whether features and offsets have 32 bits.
         by_row: whether there are ``leaves``.
-        deepest: the most steps of any tree.
+        uneven: whether many leaves are reached long before the deepest one of their tree.
     """
 
     rows: int
@@ -53,7 +53,7 @@ class TreeWalk:
     nan: str
     wide: bool
     by_row: bool
-    deepest: int
+    uneven: bool
 
     def attributes(self) -> dict[str, Any]:
         """Plain numbers and strings, for a function's attribute."""
@@ -62,7 +62,7 @@ class TreeWalk:
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> TreeWalk:
         """Inverse of :meth:`attributes`."""
-        kinds = {"aggregate": str, "nan": str, "wide": bool, "by_row": bool}
+        kinds = {"aggregate": str, "nan": str, "wide": bool, "by_row": bool, "uneven": bool}
         return cls(**{f.name: kinds.get(f.name, int)(attributes[f.name]) for f in fields(cls)})
 
 

@@ -27,6 +27,9 @@ __all__ = ["BadTreesError", "Forest", "Tables", "intervals", "keys_of", "search"
 #: Features and offsets below it have 16 bits each in a record, others 32.
 NARROW = 1 << 16
 
+#: What part of their tree's depth leaves lie at on average that lie evenly.
+_EVEN = 0.85
+
 
 class BadTreesError(ValueError):
     """What the nodes lead to is no tree; the text goes on behind "it"."""
@@ -59,6 +62,7 @@ class Tables:
         features, offsets: int64 [records]; a leaf has the number of the key that is greater than all.
         roots: int32 [trees], the first record of each tree.
         depths: int32 [trees], steps that reach every leaf.
+        steps: how many reach a leaf, on average over leaves.
     """
 
     thresholds: NDArray[Any]
@@ -66,6 +70,12 @@ class Tables:
     offsets: NDArray[np.int64]
     roots: NDArray[np.int32]
     depths: NDArray[np.int32]
+    steps: float
+
+    @property
+    def uneven(self) -> bool:
+        """Whether many leaves are reached long before the deepest one of their tree."""
+        return self.steps < _EVEN * float(self.depths.mean())
 
     @property
     def narrow(self) -> bool:
@@ -141,6 +151,7 @@ def tables_of(forest: Forest, sentinel: int) -> Tables:
     content[pairs[decisions]] = forest.if_false[decisions]
     content[pairs[decisions] + 1] = forest.if_true[decisions]
     asks = inner[content]
+    reached = np.flatnonzero(~inner & (level >= 0))
     depths = np.zeros(trees, np.int64)
     np.maximum.at(depths, tree[decisions], level[decisions] + 1)
     return Tables(
@@ -149,6 +160,7 @@ def tables_of(forest: Forest, sentinel: int) -> Tables:
         np.where(asks, pairs[content] - np.arange(len(content)), 0),
         roots[:-1].astype(np.int32),
         depths.astype(np.int32),
+        float(level[reached].mean()),
     )
 
 

@@ -38,7 +38,7 @@ def write_walk(editor: Editor, x: str, walk: Walk, shape: tuple[int, int], aggre
         "nan": walk.nan,
         "wide": not tables.narrow,
         "by_row": walk.rows is not None,
-        "deepest": int(tables.depths.max()),
+        "uneven": tables.uneven,
     }
     if walk.rows is not None:
         operands.append(walk.rows)

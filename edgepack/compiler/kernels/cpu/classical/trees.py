@@ -19,7 +19,9 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.classical.keys import key_of, largest
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import Index, index
+from edgepack.compiler.kernels.cpu.selection.builder import Cell, repeat
 from edgepack.compiler.kernels.rule import Rule
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.opt_level import PLAIN
 from edgepack.plan.target import CpuTarget
 
@@ -28,10 +30,10 @@ __all__ = ["TreesKernel", "trees"]
 #: Walks side by side.
 SIDE_BY_SIDE = 8
 
-#: Steps after which a walk looks whether all have reached a leaf.
-STEPS = 4
+#: Steps after which walks through uneven trees look whether all have reached a leaf.
+STEPS = 2
 
-#: Rows of a task whose trees are walked one after the other by all of them.
+#: Least rows of a task where there are so many, whose trees are walked one after the other by all of them.
 BLOCK = 64
 
 
@@ -56,8 +58,15 @@ class TreesKernel:
         self.result = e.output(0, walk.rows * walk.columns, self.dtype)
         copies = 2 if walk.nan == "both" else 1
         self.stride = walk.features * copies + 1
-        self.block = min(walk.rows, BLOCK)
+        self.block = self._rows_of_a_task()
         self.keys = e.scratch(self.block * self.stride, self.kind)
+
+    def _rows_of_a_task(self) -> int:
+        """As many as have their keys in the second half of the L2 cache, for trees that are larger than that
+        are read anew for each block; but every thread has some."""
+        fitting = self.target.l2_bytes // 2 // (self.stride * DTYPE_BYTES[self.kind])
+        shares = -(-self.walk.rows // max(1, self.target.threads))
+        return max(1, min(self.walk.rows, max(BLOCK, shares), max(fitting, SIDE_BY_SIDE)))
 
     def _halves(self, records: int) -> Buffer:
         """The records as numbers of 16 bits."""
@@ -122,15 +131,35 @@ class TreesKernel:
         for number, root in enumerate(roots):
             e.vstore(at, number, root, 1)
 
-        def step(_: Expr) -> None:
+        def step() -> list[Expr]:
+            offsets = []
             for number, row in enumerate(keys):
                 here = e.let(e.load(at, number))
                 feature, offset = self._asked(here)
+                offset = e.let(offset)
                 key = e.load(self.keys, feature + row)
                 yes = tirx.Cast("int32", key <= self._threshold(here))
                 e.vstore(at, number, here + offset + yes, 1)
+                offsets.append(offset)
+            return offsets
 
-        e.loop(0, steps, step)
+        def walked() -> None:
+            step()
+
+        if not self.walk.uneven:
+            e.loop(0, steps, lambda _: walked())
+            return [e.let(e.load(at, number)) for number in range(len(roots))]
+        left = Cell(e, steps)
+
+        def some() -> None:
+            for _ in range(STEPS - 1):
+                step()
+            moved: Expr = index(0)
+            for offset in step():
+                moved = tirx.bitwise_or(moved, offset)
+            left.set(tirx.Select(tirx.EQ(moved, index(0)), index(0), left.get() - STEPS))
+
+        repeat(e, left.now() > index(0), some)
         return [e.let(e.load(at, number)) for number in range(len(roots))]
 
     def _asked(self, here: Expr) -> tuple[Expr, Expr]:
