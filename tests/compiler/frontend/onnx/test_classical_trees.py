@@ -197,6 +197,22 @@ def _damaged(change: Callable[[Forest], object]) -> onnx.ModelProto:
     return _regressor(trees=trees)
 
 
+def _chain(depth: int) -> Forest:
+    """A tree each of whose nodes has a leaf as its true branch."""
+    trees = forest(1, 0, FEATURES)
+    for level in range(depth):
+        leaf, other = 2 * level + 1, 2 * level + 2
+        trees.modes[-1], trees.true_ids[-1], trees.false_ids[-1] = "BRANCH_LEQ", leaf, other
+        for node in (leaf, other):
+            trees.trees.append(0)
+            trees.ids.append(node)
+            trees.modes.append("LEAF")
+            for numbers in (trees.features, trees.values, trees.true_ids, trees.false_ids, trees.tracks):
+                numbers.append(0)
+            trees.weights.append((0, node, 0, float(node)))
+    return trees
+
+
 def _without_nodes() -> onnx.ModelProto:
     model = _regressor()
     (node,) = model.graph.node
@@ -225,6 +241,7 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "bases": (lambda: _regressor(base_values=[1.0, 2.0]), "2 base_values"),
     "aggregate": (lambda: _regressor(aggregate_function="MEDIAN"), "aggregate_function"),
     "empty": (_without_nodes, "has no tree"),
+    "deep": (lambda: _regressor(trees=_chain(1001)), "depth 1001"),
     "modern_leaf": (lambda: _modern(nodes_truenodeids=[1, 9, 2, 4, 4]), "the leaf 9, which does not exist"),
     "modern_root": (lambda: _modern(tree_roots=[0, 8]), "tree_roots"),
     "modern_cycle": (lambda: _modern(nodes_falsenodeids=[0, 1, 3, 1, 5]), "back to itself"),

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Walk", "check_trees", "walk_of"]
 
+#: Depth of the deepest tree: ONNX Runtime reads trees recursively, and ends with SIGSEGV on far deeper ones.
+DEEPEST = 1000
+
 #: What the results begin with, by how they are combined.
 _FIRST = {"SUM": 0.0, "AVERAGE": 0.0, "MIN": float("inf"), "MAX": float("-inf")}
 
@@ -202,9 +205,14 @@ def _tables(node: onnx.NodeProto, made: Ensemble, leaves: NDArray[Any], features
         names = names + np.where(low, features, 0)
     forest = Forest(names, thresholds, if_true, if_false, made.roots)
     try:
-        return tables_of(forest, features * (2 if nan == "both" else 1)), nan
+        made_of = tables_of(forest, features * (2 if nan == "both" else 1))
     except BadTreesError as error:
         refuse(node, str(error))
+    if made_of.depths.max() > DEEPEST:
+        refuse(
+            node, f"has a tree of depth {made_of.depths.max()}, and {DEEPEST} is the most", "Bound the depth."
+        )
+    return made_of, nan
 
 
 class _Nodes:

@@ -27,8 +27,8 @@ from edgepack.plan.target import CpuTarget
 
 __all__ = ["TreesKernel", "trees"]
 
-#: Walks side by side.
-SIDE_BY_SIDE = 8
+#: Walks side by side, and how many on microcontrollers, which have few registers and work in order.
+SIDE_BY_SIDE, FEW_SIDE_BY_SIDE = 8, 2
 
 #: Steps after which walks through uneven trees look whether all have reached a leaf.
 STEPS = 2
@@ -42,6 +42,7 @@ class TreesKernel:
 
     def __init__(self, fused: FusedGroup, walk: TreeWalk, target: CpuTarget) -> None:
         self.walk, self.target = walk, target
+        self.side = FEW_SIDE_BY_SIDE if target.short_of_memory else SIDE_BY_SIDE
         self.e = e = Emitter(1, target)
         buffers = list(fused.function.params)
         shapes = [tuple(int(d) for d in buffer.shape) for buffer in buffers]
@@ -66,7 +67,7 @@ class TreesKernel:
         are read anew for each block; but every thread has some."""
         fitting = self.target.l2_bytes // 2 // (self.stride * DTYPE_BYTES[self.kind])
         shares = -(-self.walk.rows // max(1, self.target.threads))
-        return max(1, min(self.walk.rows, max(BLOCK, shares), max(fitting, SIDE_BY_SIDE)))
+        return max(1, min(self.walk.rows, max(BLOCK, shares), max(fitting, self.side)))
 
     def _halves(self, records: int) -> Buffer:
         """The records as numbers of 16 bits."""
@@ -77,7 +78,7 @@ class TreesKernel:
     def build(self) -> Implementation:
         """Emits the kernel: a task is a block of rows."""
         e, walk = self.e, self.walk
-        side = SIDE_BY_SIDE
+        side = self.side
         tasks = -(-walk.rows // self.block)
 
         def task(t: Expr) -> None:
