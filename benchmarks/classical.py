@@ -4,8 +4,8 @@ Each is trained here on synthetic data with a seed, exported as its users export
 packed for this machine, verified, and timed on one thread: ``Session.run_into`` and ``InferenceSession.run``
 in turns in one process, each call with other rows of the data, so that no branch is learnt by heart. Times
 are medians of the turns, and a ratio is the median of those of the turns. What cannot be exported or packed
-is listed with its reason. ``--write`` makes the tables of docs/classical-models.md. It needs what requirements.txt
-lists for it:
+is listed with its reason. ``--write`` makes the tables of docs/classical-models.md. It needs what
+requirements.txt lists for it:
 
     pip install -e . lightgbm onnxmltools onnxruntime scikit-learn skl2onnx xgboost
 """

@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.classical.texts import with_numbers
 from edgepack.compiler.frontend.onnx.frontend import load, prepare, record
+from edgepack.compiler.frontend.onnx.summary import summarise
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from workbench.compiled import Compiled, assert_close
 from workbench.models.classical import forest, ml_model, old_ensemble
@@ -345,6 +346,7 @@ def test_numbers_that_become_texts_become_indices(tmp_path: Path, version: int) 
 def test_what_becomes_of_texts_is_told_when_a_model_is_packed(tmp_path: Path) -> None:
     file = tmp_path / "classifier.onnx"
     onnx.save(_text_classifiers()["TreeEnsembleClassifier"], file)
+    assert not summarise(file).unsupported
     told = prepare(file, ImportOptions(), tmp_path)
     assert told[0].startswith("Output 'label' is text in the model") and len(told) == 2
     record(file, ImportOptions(), tmp_path, seed=0, inputs={})

@@ -14,9 +14,12 @@ from edgepack.compiler.frontend.onnx.classical.refusals import refuse
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["DOMAIN", "FLOATS", "with_numbers"]
+__all__ = ["DOMAIN", "FLOATS", "REPLACED", "with_numbers"]
 
 DOMAIN = "ai.onnx.ml"
+
+#: Domain and operator of what :func:`with_numbers` takes away.
+REPLACED = {(DOMAIN, "ZipMap")}
 
 #: Of each classifier, what its labels are called as numbers.
 _LABELS = {
