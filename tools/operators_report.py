@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import onnx
 from edgepack.compiler.frontend.onnx.rewrites import REWRITES
 from workbench.node_tests import NodeTest, load_tests
 
-__all__ = ["contributed", "table", "write"]
+__all__ = ["classical", "contributed", "table", "write"]
 
 Records = Mapping[str, Mapping[str, Any]]
 
@@ -58,6 +58,15 @@ _KNOWN = {
 
 _NOT_RUN = {"status": "not run", "detail": "not run"}
 
+
+CLASSICAL = """\
+## Classical models
+
+skl2onnx and onnxmltools write operators of the domain `ai.onnx.ml` for estimators of scikit-learn, XGBoost
+and LightGBM ([Classical models](classical-models.md)). ONNX has few node tests of them; each form is compared
+with ONNX Runtime (`tests/compiler/frontend/onnx/test_classical.py`, `test_classical_trees.py`). Those of
+texts are refused (CategoryMapper, DictVectorizer, keys and categories that are texts), but for labels, which
+become indices."""
 
 CONTRIBUTED = """\
 ## Operators of ONNX Runtime
@@ -128,14 +137,23 @@ def write(records: Records, path: Path, *, quick: bool) -> None:
         text += "\n## What does not\n\n| operator | tests | why |\n|---|---:|---|\n"
     for operator, bad in nothing:
         text += f"| `{operator}` | {len(bad)} | {_reasons(bad, records)} |\n"
-    path.write_text(text + contributed(), encoding="utf-8", newline="\n")
+    path.write_text(text + classical() + contributed(), encoding="utf-8", newline="\n")
+
+
+def classical() -> str:
+    """The section about operators of ai.onnx.ml."""
+    names = sorted({name for domain, name in REWRITES if domain == "ai.onnx.ml"} | {"ZipMap"})
+    return f"\n{CLASSICAL}\n\n{_names(names)}\n"
 
 
 def contributed() -> str:
     """The section about ONNX Runtime's own operators, which ONNX has no tests of."""
     names = sorted(name for domain, name in REWRITES if domain == "com.microsoft")
-    listed = textwrap.fill(", ".join(f"`{name}`" for name in names), 116)
-    return f"\n{CONTRIBUTED}\n\n{listed}\n"
+    return f"\n{CONTRIBUTED}\n\n{_names(names)}\n"
+
+
+def _names(names: Sequence[str]) -> str:
+    return textwrap.fill(", ".join(f"`{name}`" for name in names), 116)
 
 
 def _by_operator() -> dict[str, list[NodeTest]]:

@@ -14,6 +14,7 @@ leave room:
     600           attention
     650           recurrent layers
     670           selection: sorting, and results of varying size
+    680, 690      decision trees; probabilities of pairs of classes
     700, 800      matrix products: constant weights, two activations
     850, 870      group norms, cumulative sums
     900, 1000     reductions with what surrounds them, elementwise

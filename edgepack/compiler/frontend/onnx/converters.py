@@ -21,6 +21,7 @@ from edgepack.compiler.frontend.onnx import (
     scans,
     selection,
 )
+from edgepack.compiler.frontend.onnx.classical import operator as tree_walks
 from edgepack.compiler.frontend.onnx.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
@@ -131,6 +132,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     **dynamic_quantisation.CONVERTERS,
     **fixed_point.CONVERTERS,
     **selection.CONVERTERS,
+    **tree_walks.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,
     "Gather": _gather,

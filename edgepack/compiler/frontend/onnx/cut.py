@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.binding import bind, model_inputs
+from edgepack.compiler.frontend.onnx.classical.texts import with_numbers
 from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.extents import check_nodes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
@@ -37,7 +38,8 @@ def open_model(path: Path, options: ImportOptions, notes: list[str] | None = Non
 
     Args:
         notes: gets a sentence for each dimension that is open and was taken for a batch of 1, and for each
-            branch that the sizes do not fit.
+            branch that the sizes do not fit, and each output that is another than the model's
+            (``classical/texts.py``).
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
@@ -54,14 +56,16 @@ def open_model(path: Path, options: ImportOptions, notes: list[str] | None = Non
 
 
 def _bound(path: Path, options: ImportOptions) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """The model, cut and static, with the batch that it has, and what is said of open batches."""
+    """The model, cut and static, with the batch that it has, and what is said of open batches
+    and of outputs that are others than the model's."""
     model = read_model(path)
+    told = with_numbers(model)
     refuse_lost_state(model)
     check_nodes(model, options.limits)
     make_constant(model, options.const)
     if not options.inputs and not options.outputs:
         drop_unread_nodes(model)
-        return model, bind(model, shapes=options.shapes, dims=options.dims).batches
+        return model, (*told, *bind(model, shapes=options.shapes, dims=options.dims).batches)
     before = model_inputs(model)
     cut(model, options)
     after = {item.name: item for item in model_inputs(model)}
@@ -75,7 +79,7 @@ def _bound(path: Path, options: ImportOptions) -> tuple[onnx.ModelProto, tuple[s
         shapes={name: shape for name, shape in options.shapes.items() if name not in used_names},
         dims={name: size for name, size in options.dims.items() if name not in used_dims},
     )
-    return model, bound.batches
+    return model, (*told, *bound.batches)
 
 
 def declared_values(path: Path, options: ImportOptions) -> list[onnx.ValueInfoProto]:

@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
 from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import check_combinations, with_bounded_shapes
 from edgepack.compiler.frontend.onnx.bounded_shapes.suggest import check_sizes
 from edgepack.compiler.frontend.onnx.calibration import calibrate, calibration_ranges
+from edgepack.compiler.frontend.onnx.classical.texts import with_numbers
 from edgepack.compiler.frontend.onnx.compare.command import compare, draw
 from edgepack.compiler.frontend.onnx.converters import convert
 from edgepack.compiler.frontend.onnx.custom import (
@@ -177,7 +178,7 @@ def load(folder: Path) -> ImportedModel:
 
 
 def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
-    """The Relax module of an ONNX file, without anything written.
+    """The Relax module of an ONNX file.
 
     Args:
         path: an ``.onnx`` file; external data lies beside it.
@@ -189,6 +190,7 @@ def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mappin
         ConfigError: ``shapes`` or ``dims`` do not fit the model.
     """
     model = read_model(path)
+    with_numbers(model)
     bind(model, shapes=shapes, dims=dims)
     return import_model(model)
 
@@ -228,10 +230,7 @@ def _normalised(
 def _padding(signature: Mapping[str, Any]) -> Padding | None:
     """What :func:`prepare` noted of the outputs of a model with maxima."""
     found = signature["padding"]
-    if found is None:
-        return None
-    counts = {name: (tensor, axis) for name, (tensor, axis) in found["counts"].items()}
-    return Padding(found["shapes"], counts, found["most"])
+    return None if found is None else Padding.from_json(found)
 
 
 def _refused_in(part: onnx.ModelProto, custom: Sequence[CustomOperator]) -> Sequence[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
+from edgepack.compiler.frontend.onnx.classical.shapes import declare_results
 from edgepack.compiler.frontend.onnx.custom import detached, reattached
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
@@ -24,6 +25,7 @@ from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
+from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
@@ -82,6 +84,7 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, whose constants are folded, of operators that the importer reads well; changed in place."""
+    declare_results(model)
     model = rewrites.apply(model)
     retype(model)
     model = with_byte_tables(model)
@@ -100,6 +103,7 @@ def unrolled(
     """
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
+    check_ensembles(model)
     check_quantisation(model)
     _freeze_initializers(model)
     return _settled(compute_in_float32(model) if widen else model, limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.classical.texts import DOMAIN, FLOATS
 from edgepack.compiler.frontend.onnx.flipped_steps import rounds_to_steps
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import storage_name
@@ -29,6 +30,9 @@ def output_facts(model: onnx.ModelProto) -> dict[str, OutputFacts]:
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         types[value.name] = value.type.tensor_type.elem_type
+    for node in graph.node:  # of ai.onnx.ml ONNX infers few
+        if node.domain == DOMAIN and node.op_type in FLOATS and not types.get(node.output[-1]):
+            types[node.output[-1]] = onnx.TensorProto.FLOAT
     producers = {name: node for node in graph.node for name in node.output}
     floats = {
         onnx.TensorProto.FLOAT: "float32",

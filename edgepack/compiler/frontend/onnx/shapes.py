@@ -28,6 +28,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy with the shapes and types of all intermediate values, as far as they can be inferred.
 
     In the copy large initializers are inputs: inference needs their shapes, and copying them takes seconds.
+    Decision trees are left out of it too.
     """
     import onnx
 
@@ -35,7 +36,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     copy.functions.extend(model.functions)
     graph = copy.graph
     graph.name = model.graph.name
-    graph.node.extend(model.graph.node)
+    graph.node.extend(_without_trees(node) for node in model.graph.node)
     graph.value_info.extend(model.graph.value_info)
     graph.output.extend(model.graph.output)
     large = [tensor for tensor in model.graph.initializer if prod(tensor.dims) > INFERENCE_LIMIT]
@@ -54,6 +55,20 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
             return onnx.shape_inference.infer_shapes(copy, data_prop=True)
     except MemoryError:
         return plain
+
+
+def _without_trees(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node of ai.onnx.ml's ensembles without what lists nodes and leaves; any other as it is."""
+    import onnx
+
+    if node.domain != "ai.onnx.ml" or not node.op_type.startswith("TreeEnsemble"):
+        return node
+    bare = onnx.NodeProto(name=node.name, op_type=node.op_type, domain=node.domain)
+    bare.input.extend(node.input)
+    bare.output.extend(node.output)
+    lists = ("nodes_", "class_", "target_", "leaf_", "membership_")
+    bare.attribute.extend(one for one in node.attribute if not one.name.startswith(lists))
+    return bare
 
 
 def _is_long(value: onnx.ValueInfoProto) -> bool:

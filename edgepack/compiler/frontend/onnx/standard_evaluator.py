@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.classical.reference import classical_operators
 from edgepack.compiler.frontend.onnx.fixed_point_reference import fixed_point_operators
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs
 
@@ -42,7 +43,7 @@ def evaluate(model: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> list
     from onnx.reference import ReferenceEvaluator
 
     with np.errstate(all="ignore"):
-        operators = [*fixed_point_operators(), _max_pool()]
+        operators = [*fixed_point_operators(), *classical_operators(), _max_pool()]
         results = ReferenceEvaluator(model, new_ops=operators).run(None, dict(inputs))
     return [np.asarray(result) for result in results]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import dimension, input_dtype, model_inputs, unbound_dims
+from edgepack.compiler.frontend.onnx.classical.texts import REPLACED
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.rewrites import REWRITES
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, inner_graphs
@@ -49,7 +50,7 @@ def summarise(path: Path) -> ModelSummary:
         params_bytes=sum(_nbytes(tensor) for tensor in initializers(graph)),
         denormals=sum(_denormals(tensor, path.parent) for tensor in initializers(graph)),
         unbound={name: _open_dims(shape) for name, shape in unbound_dims(model).items()},
-        unsupported=unsupported_nodes(model, REWRITES),
+        unsupported=unsupported_nodes(model, {*REWRITES, *REPLACED}),
         external=tuple(file.name for file in external_files(path)),
     )
 

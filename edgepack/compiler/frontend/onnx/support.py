@@ -27,6 +27,10 @@ __all__ = [
     "unsupported_nodes",
 ]
 
+#: Operators of edgepack's domain (``classical/operator.py``): what walks decision trees, and what makes
+#: probabilities of classes of those of pairs of classes.
+TREE_WALK, COUPLING = "TreeWalk", "PairwiseCoupling"
+
 #: Standard operators that TVM's importer converts and that can be planned statically.
 # fmt: off
 IMPORTABLE = frozenset(
@@ -130,7 +134,8 @@ class RefusedNodesError(ModelError):
 def is_importable(node: onnx.NodeProto) -> bool:
     """Whether the importer converts this node."""
     standard = node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
-    return standard or of_fixed_point(node) or (node.domain == DOMAIN and node.op_type == REGION)
+    own = node.domain == DOMAIN and node.op_type in (REGION, TREE_WALK, COUPLING)
+    return standard or own or of_fixed_point(node)
 
 
 def is_impossible(graph: onnx.GraphProto) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
     COUNT,
@@ -45,6 +45,12 @@ class Padding:
     shapes: Mapping[str, Sequence[int]]
     counts: Mapping[str, tuple[str, int]]
     most: Mapping[str, int]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Padding:
+        """Of what ``dataclasses.asdict`` made."""
+        counts = {name: (tensor, axis) for name, (tensor, axis) in data["counts"].items()}
+        return cls(data["shapes"], counts, data["most"])
 
 
 def apply_maxima(

@@ -181,6 +181,33 @@ class Editor:
         self._written.append(onnx.helper.make_node(op_type, inputs, names, name=names[0], **attribute_values))
         return names
 
+    def own(
+        self, op_type: str, *inputs: str, result: tuple[np.dtype[Any], Sequence[int]], **said: Any
+    ) -> str:
+        """Adds a node of edgepack's own domain, which nothing infers types of; its name.
+
+        Args:
+            result: dtype and shape of its output.
+        """
+        import onnx
+
+        from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
+
+        if DOMAIN not in {opset.domain for opset in self.model.opset_import}:
+            self.model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+        made = self.op(op_type, *inputs, domain=DOMAIN, **said)
+        self.declare(made, *result)
+        return made
+
+    def declare(self, name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+        """Says what a value is that was written by a node of another domain."""
+        import onnx
+
+        element = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+        value = onnx.helper.make_tensor_value_info(name, element, shape)
+        self.model.graph.value_info.append(value)
+        self._types[name] = value.type.tensor_type
+
     def cast(self, x: str, dtype: np.dtype[Any]) -> str:
         """Adds a Cast."""
         import onnx

@@ -1,0 +1,1 @@
+"""Operators of classical models: decision trees, and probabilities of support vector machines."""
