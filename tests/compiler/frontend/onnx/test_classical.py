@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.classical.texts import with_numbers
 from edgepack.compiler.frontend.onnx.frontend import load, prepare, record
+from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 from edgepack.compiler.frontend.onnx.summary import summarise
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from workbench.compiled import Compiled, assert_close
@@ -293,12 +294,9 @@ def _text_classifiers() -> dict[str, onnx.ModelProto]:
 
 @pytest.mark.parametrize("name", ["TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier"])
 def test_texts_are_indices_and_maps_are_scores(tmp_path: Path, name: str) -> None:
-    import onnxruntime
-
     model = _text_classifiers()[name]
     x = np.random.default_rng(0).normal(size=(2, FEATURES)).astype(np.float32)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    labels, maps = session.run(["label", "maps"], {"x": x})
+    labels, maps = create_session(model).run(["label", "maps"], {"x": x})
     told = with_numbers(model)
     assert told == (
         "Output 'label' is text in the model, and an index here: 0 ab, 1 cd, 2 ef.",

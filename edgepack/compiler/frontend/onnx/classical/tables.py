@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["BadTreesError", "Forest", "Tables", "intervals", "keys_of", "search", "tables_of"]
@@ -85,6 +84,8 @@ class Tables:
 
 def keys_of(values: NDArray[Any]) -> NDArray[Any]:
     """int32 of float32, int64 of float64, ordered as the numbers are: both zeros are 0, NaN the greatest."""
+    import numpy as np
+
     wide = values.dtype == np.float64
     kind: Any = np.int64 if wide else np.int32
     raw = np.ascontiguousarray(values).view(kind)
@@ -102,6 +103,8 @@ def intervals(mode: str, values: NDArray[Any]) -> tuple[list[int], list[bool]]:
         mode: the end of ONNX's name: LEQ, LT, GTE, GT, EQ, NEQ, or MEMBER.
         values: float32 or float64, one, or the members of the set.
     """
+    import numpy as np
+
     keys = sorted({int(key) for key in keys_of(values[~np.isnan(values)])})
     if not keys:  # of NaN nothing is true, but that it differs
         return [], [mode == "NEQ"]
@@ -131,6 +134,8 @@ def tables_of(forest: Forest, sentinel: int) -> Tables:
     Raises:
         BadTreesError: a node leads back to itself, or is in two trees.
     """
+    import numpy as np
+
     inner = forest.if_true >= 0
     level, tree = _levels(forest, inner)
     decisions = np.flatnonzero(inner & (level >= 0))
@@ -166,6 +171,8 @@ def tables_of(forest: Forest, sentinel: int) -> Tables:
 
 def _levels(forest: Forest, inner: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each node the length of the longest way to it, and its tree; -1 where none leads to it."""
+    import numpy as np
+
     tree = np.full(len(inner), -1, np.int64)
     tree[forest.roots] = np.arange(len(forest.roots))
     frontier = forest.roots
