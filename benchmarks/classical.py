@@ -29,7 +29,7 @@ import onnxruntime
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from markdown import replace_section, table
+from markdown import read_section, replace_section, table
 
 import edgepack
 
@@ -159,16 +159,19 @@ def data_of(kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def exported(one: Estimator, trained: Any, x: np.ndarray) -> onnx.ModelProto:
-    """As the exporter's own examples do it."""
+    """As the exporter's own examples do it, but without ZipMap, which makes a dictionary for each row."""
     if one.exporter == "skl2onnx":
         from skl2onnx import to_onnx
 
-        return to_onnx(trained, x[:1])
+        classifies = hasattr(trained, "predict_proba")
+        return to_onnx(trained, x[:1], options={"zipmap": False} if classifies else None)
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
     convert = getattr(onnxmltools, f"convert_{one.exporter}")
-    return convert(trained, initial_types=[("x", FloatTensorType([None, x.shape[1]]))], target_opset=15)
+    types = [("x", FloatTensorType([None, x.shape[1]]))]
+    more = {"zipmap": False} if one.exporter == "lightgbm" else {}
+    return convert(trained, initial_types=types, target_opset=15, **more)
 
 
 def run(one: Estimator, folder: Path, rounds: int) -> Result:
@@ -205,6 +208,9 @@ def timed(
     result.params = (bundle / params.file).stat().st_size if params.file else 0
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.log_severity_level = (
+        3  # some declare shapes of a batch of 1, of which it would write a line each run
+    )
     peer = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     parts = [np.ascontiguousarray(x[at : at + batch]) for at in range(0, len(x) - batch + 1, batch)]
     with packed.load(threads=1) as session:
@@ -237,19 +243,30 @@ def _time(microseconds: float) -> str:
     return f"{microseconds / 1000:.4f}" if microseconds < 100 else f"{microseconds / 1000:.3f}"
 
 
-def tables(results: Sequence[Result]) -> str:
-    """What works, with times in ms, and what does not."""
+def tables(results: Sequence[Result], kept: str = "") -> str:
+    """What works, with times in ms, and what does not.
+
+    Args:
+        kept: an earlier text, whose other estimators stay as they are there.
+    """
     header = ["estimator", "library KiB", "params KiB"]
     for batch in BATCHES:
         header += [f"batch {batch}: ms", "ONNX Runtime ms", "ratio"]
-    rows = []
+    rows = {line.split(" | ")[0].strip("| "): line for line in kept.splitlines() if line.startswith("| ")}
+    failed = {line[2:].split(": ")[0]: line for line in kept.splitlines() if line.startswith("- ")}
     for one in results:
-        if not one.error:
-            cells = [cell for b in BATCHES for cell in _cells(one.times[b])]
-            rows.append([one.name, f"{one.library / 1024:.1f}", f"{one.params / 1024:.1f}", *cells])
-    text = table(header, rows)
-    failed = [f"- {one.name}: {one.error}" for one in results if one.error]
-    return text + ("\n\nWhat does not work:\n\n" + "\n".join(failed) if failed else "")
+        cells = [cell for b in BATCHES for cell in _cells(one.times[b])] if not one.error else []
+        row = [one.name, f"{one.library / 1024:.1f}", f"{one.params / 1024:.1f}", *cells]
+        for found in (rows, failed):
+            found.pop(one.name, None)
+        if one.error:
+            failed[one.name] = f"- {one.name}: {one.error}"
+        else:
+            rows[one.name] = f"| {' | '.join(row)} |"
+    order = [one.name for one in estimators()]
+    lines = [table(header, []), *(rows[name] for name in order if name in rows)]
+    said = [failed[name] for name in order if name in failed]
+    return "\n".join([*lines, *(["", "What does not work:", "", *said] if said else [])])
 
 
 def _cells(times: tuple[float, float, float]) -> list[str]:
@@ -262,7 +279,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose names have it")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--write", action="store_true", help="make the tables of docs/classical-models.md")
+    parser.add_argument("--write", action="store_true", help="put them into docs/classical-models.md")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = []
@@ -276,7 +293,8 @@ def main() -> None:
         print(f"{done.name}: {done.error or ratios}", flush=True)
     print(tables(results))
     if options.write:
-        replace_section("What works", tables(results), "classical.py", PAGE)
+        kept = read_section("What works", PAGE) if options.only else ""
+        replace_section("What works", tables(results, kept), "classical.py", PAGE)
 
 
 if __name__ == "__main__":
