@@ -239,6 +239,7 @@ def test_conan_creates_the_package_and_runs_its_test(source: SourceBundle, tmp_p
     assert refused.returncode != 0 and "not for Linux on armv8" in refused.stderr
 
 
+@pytest.mark.slow
 def test_cmake_finds_the_prefix_of_firmware(small_model: Path, folder: Path) -> None:
     """The README's project as printed, with what a board adds, in qemu's board."""
     tool("qemu-system-arm")

@@ -58,6 +58,7 @@ def test_a_new_project_and_its_workflow_are_written_together(small_model: Path, 
     assert path.is_file() and (tmp_path / "new" / ".gitlab-ci.yml").is_file()
 
 
+@pytest.mark.slow
 def test_a_pull_request_is_built_and_verified_without_a_secret(repository: Path, tmp_path: Path) -> None:
     text = (repository / CHECK).read_text()
     assert "secrets." not in text and "write" not in text and "github.token" not in text
