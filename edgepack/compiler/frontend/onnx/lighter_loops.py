@@ -141,7 +141,8 @@ class _Loop:
             start, result = self.node.input[2 + place], self.node.output[place]
             names[self.body.input[2 + place].name] = start
             if result:
-                self.before.append(helper.make_node("Identity", [start], [result], name=result))
+                name = f"{result}/unchanged"
+                self.before.append(helper.make_node("Identity", [start], [result], name=name))
         self._take_out(found)
         if found:
             for node in self.body.node:

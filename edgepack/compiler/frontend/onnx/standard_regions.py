@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, rename_values
@@ -41,7 +42,8 @@ def _if(node: onnx.NodeProto, inside: list[onnx.GraphProto]) -> onnx.NodeProto:
     from onnx import helper
 
     # Of one with a graph that no run can take, the other one is both.
-    graphs = [_apart(graph, f"{node.name}/{i}", 0) for i, graph in enumerate((inside[0], inside[-1]))]
+    both = enumerate((inside[0], inside[-1]))
+    graphs = [_apart(graph, f"{node.name}/{i}", 0, node.input[1:]) for i, graph in both]
     branches = dict(zip(BRANCHES, graphs, strict=True))
     return helper.make_node("If", node.input[:1], list(node.output), node.name, **branches)
 
@@ -52,26 +54,27 @@ def _loop(node: onnx.NodeProto, inside: onnx.GraphProto) -> onnx.NodeProto:
 
     about = attributes(node)
     carried = int(about["carried"])
-    body = _apart(inside, f"{node.name}/body", 1 + carried)
+    given = list(node.input)
+    trips = given.pop(0) if about["trips"] else ""
+    condition = given.pop(0) if about["condition"] else ""
+    body = _apart(inside, f"{node.name}/body", 1 + carried, given[carried:])
     going = helper.make_tensor_value_info(f"{node.name}/going", TensorProto.BOOL, [])
     body.input.insert(1, going)
     if not about["goes_on"]:
         again = helper.make_tensor_value_info(f"{node.name}/again", TensorProto.BOOL, [])
         body.node.append(helper.make_node("Identity", [going.name], [again.name]))
         body.output.insert(0, again)
-    given = list(node.input)
-    trips = given.pop(0) if about["trips"] else ""
-    condition = given.pop(0) if about["condition"] else ""
     return helper.make_node(
         "Loop", [trips, condition, *given[:carried]], list(node.output), node.name, body=body
     )
 
 
-def _apart(graph: onnx.GraphProto, prefix: str, own: int) -> onnx.GraphProto:
+def _apart(graph: onnx.GraphProto, prefix: str, own: int, outer: Sequence[str]) -> onnx.GraphProto:
     """A graph that reads what is outside of it by name, and whose other names are nobody else's.
 
     Args:
         own: inputs that stay inputs.
+        outer: what the others are called outside.
     """
     import onnx
 
@@ -81,8 +84,10 @@ def _apart(graph: onnx.GraphProto, prefix: str, own: int) -> onnx.GraphProto:
     names = [value.name for value in made.input] + [tensor.name for tensor in made.initializer]
     names += [name for node in made.node for name in node.output if name]
     renamed = {name: f"{prefix}/{name}" for name in names}
+    renamed |= {value.name: name for value, name in zip(graph.input[own:], outer, strict=True)}
     for node in made.node:
         rename_values(node, renamed)
+        node.name = f"{prefix}/{node.name}"
     for value in (*made.input, *made.initializer, *made.output):
         value.name = renamed.get(value.name, value.name)
     _standardise(made)
