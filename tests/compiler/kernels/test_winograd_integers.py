@@ -179,7 +179,9 @@ def test_residuals_and_odd_channels(tmp_path: Any) -> None:
     compiled.check("m")
 
 
-@pytest.mark.parametrize("way", WAYS[2:5], ids=lambda way: f"{way[0]} {way[1]}")
+@pytest.mark.parametrize(
+    "way", [pytest.param(WAYS[2], marks=pytest.mark.slow), *WAYS[3:5]], ids=lambda way: f"{way[0]} {way[1]}"
+)
 def test_what_is_read_beside_the_image_is_the_zero_point(way: Way, tmp_path: Path) -> None:
     compiled = Compiled({"m": behind_another()}, tmp_path, target_of(*way[1:]), given={"m": given(*way[:2])})
     kernels = compiled.plan("m").kernels
