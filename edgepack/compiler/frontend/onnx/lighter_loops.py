@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.regions import names_read, separate_outputs
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form, rename_values
-from edgepack.compiler.frontend.onnx.shapes import all_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -81,7 +80,7 @@ class _Loop:
 
     def drop_unread(self) -> bool:
         """Values that only their own results are made of, which nobody reads behind the loop."""
-        read = {name for node in all_nodes(self.model.graph) for name in node.input}
+        read = {name for node in self.model.graph.node for name in names_read(node)}
         read |= {value.name for value in self.model.graph.output}
         inputs = [value.name for value in self.body.input[2:]]
         results = [value.name for value in self.body.output]
@@ -241,8 +240,7 @@ class _Loop:
             rows = shapes.get(gather.input[0])
             if gather.input[0] in trip or rows is None or attributes(gather).get("axis", 0) != 0:
                 continue
-            # Of a rank of two the product would be of a vector, and of a matrix of weights of one of these.
-            flat = len(rows) >= 3 and len(constants[node.input[1]].dims) == 2
+            flat = len(rows) >= 2 and len(constants[node.input[1]].dims) == 2
             if flat and trips is not None and rows[0] <= trips:
                 yield node, gather
 

@@ -218,7 +218,8 @@ class _Maker:
             element, shape = part.type.tensor_type.elem_type, static_shape(part)
             assert shape is not None
             outputs.append(onnx.helper.make_tensor_value_info(name, element, [room or most, *shape]))
-        starting = condition if condition and condition not in self.constants else ""
+        is_true = condition in self.constants and _number(self.constants[condition])
+        starting = "" if is_true else condition
         about: dict[str, int | str] = {
             "operator": "Loop",
             "trips": int(bool(count) and trips is None),

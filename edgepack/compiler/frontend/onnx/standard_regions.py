@@ -50,7 +50,8 @@ def _if(node: onnx.NodeProto, inside: list[onnx.GraphProto]) -> onnx.NodeProto:
 
 def _loop(node: onnx.NodeProto, inside: onnx.GraphProto) -> onnx.NodeProto:
     """A Loop, whose number of trips is to be set where it is known."""
-    from onnx import TensorProto, helper
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
 
     about = attributes(node)
     carried = int(about["carried"])
@@ -62,7 +63,10 @@ def _loop(node: onnx.NodeProto, inside: onnx.GraphProto) -> onnx.NodeProto:
     body.input.insert(1, going)
     if not about["goes_on"]:
         again = helper.make_tensor_value_info(f"{node.name}/again", TensorProto.BOOL, [])
-        body.node.append(helper.make_node("Identity", [going.name], [again.name]))
+        if about["most"] > 1:
+            body.node.append(helper.make_node("Identity", [going.name], [again.name]))
+        else:  # It stops after a trip, also where their number is an input.
+            body.initializer.append(numpy_helper.from_array(np.asarray(False), again.name))
         body.output.insert(0, again)
     return helper.make_node(
         "Loop", [trips, condition, *given[:carried]], list(node.output), node.name, body=body

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
+from edgepack.compiler.frontend.onnx.support import node_name
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +45,7 @@ def count_trips(model: onnx.ModelProto) -> bool:
         with known_form(node, index):
             trips = _Follower(model, node, constants).trips()
             if trips is not None:
-                _settle(model, node, trips, f"{node.name or index}/trips")
+                _settle(model, node, trips, f"{node_name(node, index)}/trips")
                 changed = True
     return changed
 

@@ -12,10 +12,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgepack.compiler.frontend.onnx import import_model
+from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.rewrites.control_flow import MOST_NODES
+from edgepack.compiler.frontend.onnx.standard_regions import with_standard_regions
 from edgepack.errors import EdgepackError, ModelError
-from workbench.compiled import Compiled
-from workbench.models.evaluate import random_inputs
+from workbench.compiled import Compiled, assert_close
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 Values = Sequence[onnx.ValueInfoProto]
 
@@ -85,6 +87,18 @@ def until(start: object = None) -> onnx.ModelProto:
     if start is None:
         return model(graph([loop], [floats("x", 3), scalar("k0")], [floats("y", 3)], **constants))
     return model(graph([loop], [floats("x", 3)], [floats("y", 3)], k0=np.int64(0), **constants))
+
+
+def repeated(*, condition: bool, again: bool) -> onnx.ModelProto:
+    """As often as an input says, where constants allow the first trip and those behind it."""
+    body = graph(
+        [node("Tanh", ["s"], ["t"])],
+        [scalar("i"), YES[0], floats("s", 3)],
+        [YES[1], floats("t", 3)],
+        on=again,
+    )
+    loop = node("Loop", ["n", "condition", "x"], ["y"], body=body, name="repeat")
+    return model(graph([loop], [floats("x", 3), scalar("n")], [floats("y", 3)], condition=condition))
 
 
 def choice(other: int = 3) -> onnx.ModelProto:
@@ -215,3 +229,16 @@ def test_what_a_loop_stacks_has_a_maximum(tmp_path: Path) -> None:
 def test_a_maximum_where_none_is_needed_is_refused() -> None:
     with pytest.raises(EdgepackError, match="number of trips of the Loop of 'z' is known"):
         import_model(trips(MOST_NODES), {"z": 5})
+
+
+@pytest.mark.parametrize(("condition", "again"), [(True, True), (True, False), (False, True)])
+def test_constant_conditions_and_a_number_at_run_time(tmp_path: Path, condition: bool, again: bool) -> None:
+    given = repeated(condition=condition, again=again)
+    compiled = Compiled({"m": given}, tmp_path)
+    standard = with_standard_regions(normalise(repeated(condition=condition, again=again)))
+    for number in (0, 1, 3):
+        inputs = {"x": np.float32([0.5, -1, 2]), "n": np.asarray(number, np.int64)}
+        expected = compiled.expected("m", inputs)
+        assert_close(given, compiled.run("m", inputs, seed=number), expected)
+        (value,) = run_onnxruntime(standard, inputs)
+        np.testing.assert_allclose(value, expected["y"], atol=1e-6)

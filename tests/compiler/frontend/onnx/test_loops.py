@@ -23,9 +23,15 @@ def value(name: str, shape: Sequence[int] = (), dtype: int = TensorProto.FLOAT) 
     return helper.make_tensor_value_info(name, dtype, list(shape))
 
 
-def of_tensorflow(limit: int = 40, step: int = 1, rows: int = 40) -> onnx.ModelProto:
+def of_tensorflow(
+    limit: int = 40, step: int = 1, rows: int = 40, row: Sequence[int] = (1, 8)
+) -> onnx.ModelProto:
     """A recurrent loop as tf2onnx writes it: counters, limits and weights are carried, and the condition is
-    computed from counters."""
+    computed from counters.
+
+    Args:
+        row: shape of each of the sequence's.
+    """
     whole = TensorProto.INT32
     names = ["counter", "time", "h", "limit", "weights", "own"]
     shapes = [(), (), (1, 8), (), (8, 8), (8, 8)]
@@ -76,7 +82,7 @@ def of_tensorflow(limit: int = 40, step: int = 1, rows: int = 40) -> onnx.ModelP
     graph = helper.make_graph(
         [loop],
         "tensorflow",
-        [value("sequence", (rows, 1, 8)), value("h0", (1, 8)), value("scale", (8,))],
+        [value("sequence", (rows, *row)), value("h0", (1, 8)), value("scale", (8,))],
         [value("h_out", (1, 8)), helper.make_tensor_value_info("all", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )
@@ -108,9 +114,10 @@ def test_what_depends_on_data_is_not_counted() -> None:
     assert not count_trips(of_tensorflow(MOST_TRIPS + 1)), "too many to follow"
 
 
-def test_a_loop_is_lightened() -> None:
+@pytest.mark.parametrize("row", [(1, 8), (8,)])
+def test_a_loop_is_lightened(row: Sequence[int]) -> None:
     """What is left: the recurrent product, and a row of the product of the whole sequence."""
-    model = of_tensorflow()
+    model = of_tensorflow(row=row)
     assert count_trips(model)
     while lighten_loops(model):
         pass
@@ -132,10 +139,22 @@ def test_products_of_few_of_many_rows_stay_in_the_loop() -> None:
     assert "MatMul" not in [n.op_type for n in model.graph.node]
 
 
-@pytest.mark.parametrize("limit", [40, 39, 2])
-def test_it_computes_what_onnxruntime_does(tmp_path: Path, limit: int) -> None:
-    model = of_tensorflow(limit)
+def test_what_only_a_branch_passes_on_stays() -> None:
+    """A branch may name a value of the graph around it as its result."""
+    model = of_tensorflow()
+    inner = [helper.make_graph([], name, [], [value("counter_out", (), TensorProto.INT32)]) for name in "ab"]
+    model.graph.node.append(node("If", ["yes"], ["last"], then_branch=inner[0], else_branch=inner[1]))
+    model.graph.output.append(value("last", (), TensorProto.INT32))
+    assert count_trips(model), "so the condition does not need it"
+    while lighten_loops(model):
+        pass
+    assert any("counter_out" in one.output for one in model.graph.node)
+
+
+@pytest.mark.parametrize(("limit", "row"), [(40, (1, 8)), (40, (8,)), (39, (1, 8)), (2, (1, 8))])
+def test_it_computes_what_onnxruntime_does(tmp_path: Path, limit: int, row: Sequence[int]) -> None:
+    model = of_tensorflow(limit, row=row)
     compiled = Compiled({"m": model}, tmp_path)
     compiled.check("m", seed=limit)
     assert any(kernel.branch for kernel in compiled.plan("m").kernels) == (limit > 2), "or it was written out"
-    assert random_inputs(model, 1)["sequence"].shape == (40, 1, 8)
+    assert random_inputs(model, 1)["sequence"].shape == (40, *row)
