@@ -258,7 +258,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--case", type=int)
+    parser.add_argument(
+        "--case", type=int, help="run this one alone, and write its files into the working folder"
+    )
     parser.add_argument("--words", action="store_true", help="print what is said of each case")
     given = parser.parse_args()
     if given.case is not None:
