@@ -74,15 +74,24 @@ class _Guardian:
 
 
 class Process(subprocess.Popen[bytes]):
-    """A subprocess.Popen with an environment (``env``), known to the guardian as long as it runs."""
+    """A subprocess.Popen with an environment (``env``), known to the guardian as long as it runs.
+
+    An exception from outside (Ctrl-C) that comes before whoever starts it knows it ends it.
+    """
 
     def __init__(self, command: list[str], *, env: dict[str, str], **options: Any) -> None:
         self._mark = _new_mark()
         if self._mark:
             env = {**env, MARK: self._mark}
-        super().__init__(command, env=env, **options)
-        if self._mark:
-            _tell(f"+ {self._mark} {self.pid}")
+        try:
+            super().__init__(command, env=env, **options)
+            if self._mark:
+                _tell(f"+ {self._mark} {self.pid}")
+        except BaseException:
+            if getattr(self, "pid", None) is not None and self.returncode is None:
+                _kill(self.pid)
+                self.wait()
+            raise
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""

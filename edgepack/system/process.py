@@ -107,13 +107,15 @@ def execute(
     """
     command = [str(part) for part in argv]
     what = what or Path(command[0]).name
+    variables = {**os.environ, **(env or {})}
     try:
-        process = start(command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=stdin)
+        done, in_time = _communicate(
+            lambda: start(command, cwd=cwd, env=variables, stdin=stdin), timeout, what
+        )
     except OSError as error:
         raise ToolchainError(
             f"{what} cannot be started: {error.strerror or error}.", detail=" ".join(command)
         ) from error
-    done, in_time = _communicate(process, timeout, what)
     if not in_time:
         raise ToolchainError(
             f"{what} did not end within {timeout:g} s.",
@@ -138,12 +140,13 @@ def run_tool(
         ToolchainError: it cannot be started, or ran out of time.
     """
     try:
-        process = start(command, cwd=cwd, env=env, stderr=subprocess.STDOUT)
+        done, in_time = _communicate(
+            lambda: start(command, cwd=cwd, env=env, stderr=subprocess.STDOUT), timeout, tool_name(command)
+        )
     except OSError as error:
         raise ToolchainError(
             f"{command[0]} cannot be started: {error.strerror}", detail=show_command(command)
         ) from None
-    done, in_time = _communicate(process, timeout, tool_name(command))
     if not in_time:
         raise ToolchainError(
             f"{tool_name(command)} did not end within {timeout:g} s, and was ended.",
@@ -213,8 +216,7 @@ def ask(command: Sequence[str], *, timeout: float = 20) -> str:
     """What a program prints on stdout (its version, what it can do), whatever its exit code; "" if it cannot
     be started or takes longer than ``timeout`` seconds."""
     try:
-        process = start(command, stderr=subprocess.DEVNULL)
-        done, in_time = _communicate(process, timeout, command[0])
+        done, in_time = _communicate(lambda: start(command, stderr=subprocess.DEVNULL), timeout, command[0])
     except (OSError, ToolchainError):
         return ""
     return done.stdout if in_time else ""
@@ -303,15 +305,20 @@ def side_by_side(function: Callable[[_A], _R], items: Iterable[_A]) -> list[_R]:
         pool.shutdown(cancel_futures=True)
 
 
-def _communicate(process: subprocess.Popen[bytes], timeout: float, what: str) -> tuple[Completed, bool]:
-    """What a process printed until it ended, and whether it ended by itself within ``timeout`` seconds.
+def _communicate(
+    begin: Callable[[], subprocess.Popen[bytes]], timeout: float, what: str
+) -> tuple[Completed, bool]:
+    """What the process that ``begin`` starts printed until it ended, and whether it ended by itself within
+    ``timeout`` seconds.
 
     Else, and if an exception (an interrupt) comes, it is ended with what it started. OutOfTimeError: the time
-    of the whole work is over. ToolchainError: it prints more than may be.
+    of the whole work is over. ToolchainError: it prints more than may be. OSError: it cannot be started.
     """
     end, in_time = time.monotonic() + timeout, True
+    process: subprocess.Popen[bytes] | None = None
     output: Output | None = None
     try:
+        process = begin()
         output = Output(process, _MOST_PRINTED)
         while not output.wait(max(0.0, min(end - time.monotonic(), time_left(), TICK))):
             if time_left() <= 0:
@@ -325,8 +332,9 @@ def _communicate(process: subprocess.Popen[bytes], timeout: float, what: str) ->
         if output.too_much:
             raise ToolchainError(f"{what} printed more than {_MOST_PRINTED >> 20} MiB, and was ended.")
     except BaseException:
-        kill_group(process)
-        process.wait()
+        if process is not None:
+            kill_group(process)
+            process.wait()
         if output is not None and not output.too_much:
             output.wait(_PATIENCE)
         raise

@@ -18,6 +18,7 @@ import pytest
 from edgepack.errors import ToolchainError
 from edgepack.system.deadline import OutOfTimeError, check_time, time_limit
 from edgepack.system.process import Completed, ask, background, execute, run_checked, run_tool, side_by_side
+from edgepack.system.streams import Output
 from tests.support.processes import ends
 
 
@@ -276,6 +277,31 @@ def test_those_side_by_side_answer_in_order_and_share_the_time() -> None:
         side_by_side(lambda _: run_tool(wait, timeout=600), [1])
 
 
+def waits(thread: threading.Thread) -> bool:
+    """Whether a thread has come to wait for what a program prints."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code is not Output.wait.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no guardian on Windows")
+def test_an_exception_that_comes_while_a_program_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    def interrupted(line: str) -> None:
+        told.append(line)
+        if line.startswith("+"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgepack.system.guardian._tell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execute(["sleep", "600"], timeout=600, cwd=Path.cwd())
+    mark, pid = told[0].split()[1:]
+    assert told[1] == f"- {mark}"
+    assert ends(int(pid))
+
+
 def test_an_exception_raised_in_a_thread_ends_what_it_waits_for(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
@@ -290,7 +316,7 @@ def test_an_exception_raised_in_a_thread_ends_what_it_waits_for(tmp_path: Path) 
     thread = threading.Thread(target=work)
     thread.start()
     late = time.monotonic() + 120
-    while not (pid.exists() and pid.read_text()):
+    while not (pid.exists() and pid.read_text() and waits(thread)):
         assert time.monotonic() < late
         time.sleep(0.02)
     raised = ctypes.py_object(KeyboardInterrupt)
