@@ -12,8 +12,17 @@ import pytest
 
 from edgepack.compiler.graph.recurrent import GATES
 from edgepack.compiler.kernels.cpu.recurrent.recurrent import SHARED_BYTES
-from workbench.compiled import REGISTER_FILES, Compiled, Library, on_register_files, plan_of, target_with
+from workbench.compiled import (
+    REGISTER_FILES,
+    Compiled,
+    Library,
+    assert_close,
+    on_register_files,
+    plan_of,
+    target_with,
+)
 from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
 from workbench.models.recurrent import stacked
 
 STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
@@ -30,19 +39,26 @@ def layer(
     constant: bool = True,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """One layer of which all outputs are outputs; ``given`` are bias, lengths, states, peepholes."""
+    """One layer of which all outputs are outputs; ``given`` are bias, states, peepholes, and lengths that are
+    constants, of the last step to none, or "any lengths", an input."""
     g = Graph(operator.lower(), seed=3, opset=22, ir_version=10)
     directions, gates = 2 if direction == "bidirectional" else 1, len(GATES[operator.lower()])
 
     def weight(name: str, *shape: int) -> str:
         return g.weight(*shape, std=size**-0.5) if constant else g.input(name, shape)
 
+    def lengths() -> str:
+        if "any lengths" in given:
+            return g.input("lengths", (batch,), "int32")
+        constant = [(steps + i) % (steps + 1) for i in range(batch)]
+        return g.const(constant, "int32") if "lengths" in given else ""
+
     operands = [
         g.input("x", (steps, batch, 5)),
         weight("w", directions, gates * size, 5),
         weight("r", directions, gates * size, size),
         weight("b", directions, 2 * gates * size) if "bias" in given else "",
-        g.const([(steps + i) % (steps + 1) for i in range(batch)], "int32") if "lengths" in given else "",
+        lengths(),
     ]
     for i in range(STATES[operator]):
         operands.append(g.input(f"state{i}", (directions, batch, size)) if "states" in given else "")
@@ -193,6 +209,35 @@ def test_onnx_node_tests(tmp_path: Path) -> None:
             got = compiled.run(name, dict(zip(names, inputs, strict=True)))
             for value, reference in zip(case.model.graph.output, expected, strict=True):
                 np.testing.assert_allclose(got[value.name], reference, case.rtol, case.atol, err_msg=name)
+
+
+#: Layers whose sequences end before the last step, as the run says: tiles of several, of one, by itself.
+ENDING = {
+    "gru": layer("GRU", 5, 7, steps=6, given=("bias", "any lengths", "states"), **both),
+    "gru, one": layer("GRU", 1, 20, steps=6, given=("bias", "any lengths", "states"), linear_before_reset=1),
+    "lstm": layer("LSTM", 3, 6, steps=7, given=("any lengths",), direction="reverse"),
+    "lstm, one": layer("LSTM", 1, 9, steps=6, given=("bias", "any lengths", "states"), **both),
+    "rnn, one": layer("RNN", 1, 5, steps=9, given=("any lengths", "states"), direction="reverse"),
+}
+
+
+@pytest.mark.parametrize("registers", ["512x32", "scalar"])
+def test_sequences_end_where_the_run_says(registers: str, tmp_path: Path) -> None:
+    compiled = Compiled(ENDING, tmp_path, target_with(registers, threads=1))
+    random = np.random.default_rng(5)
+    for name, model in ENDING.items():
+        steps, batch = (d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[:2])
+        for most in (0, 1, 2, steps - 1, steps):
+            feeds = random_inputs(model, seed=most)
+            feeds["lengths"] = random.integers(0, most, batch, np.int32, endpoint=True)
+            feeds["lengths"][random.integers(batch)] = most
+            assert_close(model, compiled.run(name, feeds), compiled.expected(name, feeds))
+
+
+def test_lengths_that_are_all_steps_are_no_operand() -> None:
+    models = (layer("GRU", 1, 7, given=given) for given in (("lengths",), ()))
+    whole, none = (str(plan_of(model, target=target_with("512x32")).functions) for model in models)
+    assert whole == none
 
 
 CHAINED = {

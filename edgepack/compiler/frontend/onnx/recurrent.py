@@ -76,7 +76,7 @@ class _Layer:
             "hidden": hidden,
             "cell": cell,
             "peepholes": peepholes,
-            "lengths": lengths,
+            "lengths": self._lengths(lengths, recurrence.steps),
         }
         present = tuple(name for name in OPERANDS if given[name] is not None)
         recurrence = replace(recurrence, operands=present, batch_first=sequences is not None)
@@ -151,6 +151,14 @@ class _Layer:
         steps, batch, depth = shape_of(x)
         base = transposed_base(x, [1, 0, 2], definition) if min(steps, batch) > 1 else None
         return None if base is None else self._op("reshape", base, (batch, steps, depth))
+
+    @staticmethod
+    def _lengths(lengths: Any, steps: int) -> Any:
+        """The sequences' lengths; None where all of them are known to have all steps, as of most exporters."""
+        from edgepack.compiler.graph.rewrite import is_constant, numpy_of
+
+        whole = lengths is not None and is_constant(lengths) and (numpy_of(lengths) >= steps).all()
+        return None if whole else lengths
 
     def _input_products(self, x: Any, w: Any, bias: Any) -> Any:
         """[..., directions * gates * size]: of all steps and directions in one product."""

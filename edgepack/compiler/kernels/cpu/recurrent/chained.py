@@ -18,7 +18,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.recurrent import Recurrence
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.emit.indices import Index, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,
@@ -89,22 +89,22 @@ class ChainedKernel(SequenceKernel):
         each = self.form.gates * self.form.size
         return Place(self.products, self.e.let(mod(number, AT_ONCE) * each), each)
 
-    def _loop(self, direction: Expr, one: Callable[[Expr], None]) -> None:
+    def _loop(self, direction: Expr, steps: Index, one: Callable[[Expr], None]) -> None:
         """The steps, some at a time: their products, then they."""
-        e, steps = self.e, self.form.steps
+        e = self.e
 
         def some(part: Expr) -> None:
             begin = e.let(part * AT_ONCE)
-            self._multiply(direction, begin)
+            self._multiply(direction, steps, begin)
             e.loop(begin, e.let(tirx.min(begin + AT_ONCE, index(steps))), one)
 
-        e.loop(0, -(-steps // AT_ONCE), some)
+        e.loop(0, div(steps + (AT_ONCE - 1), AT_ONCE), some)
 
-    def _multiply(self, direction: Expr, begin: Expr) -> None:
+    def _multiply(self, direction: Expr, steps: Index, begin: Expr) -> None:
         """Products of the inputs of some steps; behind the last step it is done once more, for nothing."""
         e, each = self.e, self.form.gates * self.form.size
-        last = index(self.form.steps - 1)
-        times = [e.let(self.time(direction, e.let(tirx.min(begin + r, last)))) for r in range(AT_ONCE)]
+        last = e.let(index(steps) - index(1))
+        times = [e.let(self.time(direction, e.let(tirx.min(begin + r, last)), steps)) for r in range(AT_ONCE)]
         rows = [e.let(time * self.depth) for time in times]
         width = tile_for(self.target, AT_ONCE, each, e.dtype).columns
         tiles = each // width

@@ -1,4 +1,7 @@
-"""A recurrent layer whose task is all steps of some sequences in one direction; states are in scratch."""
+"""A recurrent layer whose task is all steps of some sequences in one direction; states are in scratch.
+
+Where sequences have lengths, a task ends with the longest of its own, and only writes zeros behind it.
+"""
 
 from __future__ import annotations
 
@@ -74,24 +77,47 @@ class SequenceKernel(RecurrentKernel):
     def _all_steps(self, direction: Expr, first: Expr, rows: int, functions: tuple[Activation, ...]) -> None:
         e, form = self.e, self.form
         at, step = e.let(self.state(direction, first)), form.size
+        steps = self._longest(first, rows)
         for name in ("hidden", "cell"):
             if name in self.states:
                 given = Place(self.given[name], at, step) if name in self.given else None
                 self._copy(given, Place(self.states[name], 0, form.size), rows, first)
 
         def one(number: Expr) -> None:
-            self._one_step(Step(direction, functions, self.time(direction, number), first, rows, {}), number)
+            time = self.time(direction, number, steps)
+            self._one_step(Step(direction, functions, time, first, rows, {}), number)
 
-        self._loop(direction, one)
-        ends = {"hidden": form.steps % 2 * rows * form.size, "cell": 0}
+        self._loop(direction, steps, one)
+        e.loop(steps, form.steps, lambda time: self._clear(direction, first, rows, time))
+        ends = {"hidden": e.let(mod(steps, 2) * (rows * form.size)), "cell": 0}
         for name, end in ends.items():
             if f"new_{name}" in self.results:
                 result = Place(self.results[f"new_{name}"], at, step)
                 self._copy(Place(self.states[name], end, form.size), result, rows, first)
 
-    def _loop(self, direction: Expr, one: Callable[[Expr], None]) -> None:
-        """All steps of the sequence."""
-        self.e.loop(0, self.form.steps, one)
+    def _longest(self, first: Expr, rows: int) -> Index:
+        """How many steps the longest of some sequences has."""
+        if "lengths" not in self.given:
+            return self.form.steps
+        e, longest = self.e, index(0)
+        for row in range(rows):
+            longest = e.let(tirx.max(longest, e.load(self.given["lengths"], first + row)))
+        return e.let(tirx.min(longest, index(self.form.steps)))
+
+    def _loop(self, direction: Expr, steps: Index, one: Callable[[Expr], None]) -> None:
+        """The steps of the sequence that are done."""
+        self.e.loop(0, steps, one)
+
+    def _clear(self, direction: Expr, first: Expr, rows: int, time: Expr) -> None:
+        """The results of a step that no sequence has any more are 0."""
+        self._copy(None, self._result(direction, first, time), rows, first)
+
+    def _result(self, direction: Expr, first: Expr, time: Index) -> Place:
+        """Where the hidden states of a step go."""
+        size = self.form.size
+        steps, sequences = self.strides(self.form.directions * size)
+        at = self.e.let(time * steps + first * sequences + direction * size)
+        return Place(self.results["result"], at, sequences)
 
     def _inputs(self, step: Step, number: Expr) -> Place:
         """Where the products of a step's inputs are."""
@@ -100,24 +126,22 @@ class SequenceKernel(RecurrentKernel):
         at = step.time * steps + step.first * sequences + step.direction * (form.gates * form.size)
         return Place(self.given["inputs"], self.e.let(at), sequences)
 
-    def time(self, direction: Expr, number: Expr) -> Index:
-        """The place in the sequence of the step that is done as the ``number``-th."""
-        last = self.form.steps - 1
+    def time(self, direction: Expr, number: Expr, steps: Index) -> Index:
+        """The place in the sequence of the step that is done as the ``number``-th of ``steps``."""
+        last = index(steps) - index(1)
         if self.form.reverse == (0,):
             return number
         if self.form.reverse == (1,):
-            return self.e.let(index(last) - number)
-        return self.e.let(number + direction * (index(last) - number * 2))
+            return self.e.let(last - number)
+        return self.e.let(number + direction * (last - number * 2))
 
     def _one_step(self, step: Step, number: Expr) -> None:
         e, form = self.e, self.form
         size, rows = form.size, step.rows
         odd = e.let(mod(number, 2) * (rows * size))
-        out_steps, out_sequences = self.strides(form.directions * size)
-        out = e.let(step.time * out_steps + step.first * out_sequences + step.direction * size)
         places = {name: Place(buffer, 0, size) for name, buffer in self.states.items()}
         places["inputs"] = self._inputs(step, number)
-        places["result"] = Place(self.results["result"], out, out_sequences)
+        places["result"] = self._result(step.direction, step.first, step.time)
         places["hidden"] = Place(self.states["hidden"], odd, size)
         places["new_hidden"] = Place(self.states["hidden"], e.let(index(rows * size) - odd), size)
         if "cell" in places:

@@ -179,7 +179,7 @@ class StepEmitter:
             if "result" in places:
                 e.vstore(places["result"].buffer, at(places["result"]), e.f32(0, lanes), lanes)
 
-        if self.lengths is None:
+        if self.lengths is None or step.rows == 1:  # one sequence by itself has no step behind its end
             compute()
         else:
             length = e.load(self.lengths, step.first + row)
