@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.shapes import inner_graphs
+
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
@@ -61,8 +63,12 @@ def of_fixed_point(node: onnx.NodeProto) -> bool:
 
 
 def is_fixed_point(model: onnx.ModelProto) -> bool:
-    """Whether a model has operators of fixed-point numbers."""
-    return any(of_fixed_point(node) for node in model.graph.node)
+    """Whether a model has operators of fixed-point numbers, if only in a branch or a loop."""
+    return _has_fixed_point(model.graph)
+
+
+def _has_fixed_point(graph: onnx.GraphProto) -> bool:
+    return any(of_fixed_point(node) or any(map(_has_fixed_point, inner_graphs(node))) for node in graph.node)
 
 
 def _elementwise(builder: Any, name: str, function: Callable[..., Any], *operands: Any) -> Any:

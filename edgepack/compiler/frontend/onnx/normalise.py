@@ -60,17 +60,32 @@ def normalise(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    inner, bounds = partial(normalise, limits=limits), Bounds(limits.trips, rooms)
     if is_fixed_point(model):
-        drop_unread_channels(model)
-        return _rewritten(model)
+        count_trips(model)
+        model, inside = regions(model, inner, lambda folded: folded, bounds)
+        bare = _with_types(detached(model, inside), model) if inside else model
+        drop_unread_channels(bare)
+        normal = _rewritten(bare)
+        return reattached(normal, model, inside) if inside else normal
     model = unrolled(model, limits=limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
-    fold, bounds = partial(_settled, limits=limits), Bounds(limits.trips, rooms)
-    model, inside = regions(model, partial(normalise, limits=limits), fold, bounds)
+    model, inside = regions(model, inner, partial(_settled, limits=limits), bounds)
     if not inside:
         return _rewritten(_typed(model))
     bare = _folded(detached(model, inside), limits)
     return reattached(_rewritten(_typed(bare)), model, inside)
+
+
+def _with_types(part: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
+    """A part of a model, in place, with what the whole declares of its values."""
+    declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    outputs = {value.name for value in part.graph.output}
+    for value in part.graph.output:
+        value.CopyFrom(declared.get(value.name, value))
+    computed = (name for node in part.graph.node for name in node.output)
+    part.graph.value_info.extend(declared[n] for n in computed if n in declared and n not in outputs)
+    return part
 
 
 def _typed(model: onnx.ModelProto) -> onnx.ModelProto:

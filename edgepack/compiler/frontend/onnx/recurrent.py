@@ -154,7 +154,7 @@ class _Layer:
 
     @staticmethod
     def _lengths(lengths: Any, steps: int) -> Any:
-        """The sequences' lengths; None where all of them are known to have all steps, as of most exporters."""
+        """The sequences' lengths; None where all are known to have all steps, as of most exporters."""
         from edgepack.compiler.graph.rewrite import is_constant, numpy_of
 
         whole = lengths is not None and is_constant(lengths) and (numpy_of(lengths) >= steps).all()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
+from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, is_fixed_point
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes, known_form
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs, static_shape
 from edgepack.compiler.frontend.onnx.support import (
@@ -152,6 +152,7 @@ class _Maker:
         graph = infer_shapes(model).graph
         self.values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.is_fixed_point = is_fixed_point(model)
 
     def made(self) -> Region:
         return self._if() if self.node.op_type == "If" else self._loop()
@@ -296,7 +297,9 @@ class _Maker:
 
         inner = onnx.GraphProto()
         inner.CopyFrom(graph)
-        del inner.input[:], inner.value_info[:]
+        del inner.input[:]
+        if not self.is_fixed_point:  # of whose operators nothing infers shapes
+            del inner.value_info[:]
         inner.input.extend(given)
         inner.input.extend(self._value(name) for name in outer)
         read = set(_read_outside(graph))

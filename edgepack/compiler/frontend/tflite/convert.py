@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.tflite import operators
+from edgepack.compiler.frontend.tflite.control_flow import write_control_flow
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.model import Model, Operator, Subgraph, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import Converter, UnsupportedFormError
@@ -87,12 +88,7 @@ def convert(model: Model) -> Converted:
     for index in subgraph.inputs:
         emitter.given(index)
     refused: dict[str, list[str]] = {}
-    for operator in subgraph.operators:
-        emitter.begin(operator)
-        reason = _converted(emitter, operator)
-        if reason:
-            refused.setdefault(reason, []).append(_name(subgraph, operator))
-            _stand_in(emitter, operator)
+    _write(emitter, subgraph, refused)
     if refused:
         raise _refused(refused, [subgraph.tensors[index] for index in subgraph.inputs])
     results = [(index, subgraph.tensors[index].name) for index in subgraph.outputs]
@@ -115,9 +111,9 @@ def unconverted(model: Model) -> dict[str, list[str]]:
     """Names of what operators without a converter compute, by operator."""
     found: dict[str, list[str]] = {}
     main, _ = without_variables(model)
-    for operator in main.operators:
-        if operator.custom or operator.kind not in converters():
-            found.setdefault(operator.kind, []).append(_name(main, operator))
+    for graph, operator in main.all_operators():
+        if operator.custom or not (operator.graphs or operator.kind in converters()):
+            found.setdefault(operator.kind, []).append(_name(graph, operator))
     return found
 
 
@@ -133,15 +129,28 @@ def _check(subgraph: Subgraph) -> None:
             )
 
 
-def _converted(emitter: Emitter, operator: Operator) -> str:
-    """Converts an operator; why not, or ""."""
+def _write(emitter: Emitter, subgraph: Subgraph, refused: dict[str, list[str]]) -> None:
+    """Writes a graph's operators; notes those that cannot be, by the reason."""
+    for operator in subgraph.operators:
+        emitter.begin(operator)
+        reason = _converted(emitter, operator, refused)
+        if reason:
+            refused.setdefault(reason, []).append(_name(subgraph, operator))
+            _stand_in(emitter, operator)
+
+
+def _converted(emitter: Emitter, operator: Operator, refused: dict[str, list[str]]) -> str:
+    """Converts an operator; why not, or "". What is refused of graphs inside it is noted there."""
     converter = converters().get(operator.kind)
     if operator.custom:
         return f"{operator.kind}: a custom operator, unknown here"
-    if converter is None:
+    if converter is None and not operator.graphs:
         return f"{operator.kind}: no converter for it"
     try:
-        converter(emitter, operator)
+        if operator.graphs:
+            write_control_flow(emitter, operator, lambda inner, graph: _write(inner, graph, refused))
+        elif converter is not None:
+            converter(emitter, operator)
         emitter.fold(operator)
     except UnsupportedFormError as error:
         return f"{operator.kind}: {error}"

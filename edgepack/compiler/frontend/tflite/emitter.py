@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN
+from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.tflite.model import LEFT_OUT, Operator, Subgraph, Tensor
 from edgepack.plan.types import TensorSpec
 
@@ -98,7 +100,7 @@ class Emitter:
         import numpy as np
         from onnx import numpy_helper
 
-        name = self._fresh("constant")
+        name = self.fresh("constant")
         dense = np.ascontiguousarray(array).reshape(array.shape)
         self._constants.append(numpy_helper.from_array(dense, name))
         self._types[name], self._known[name] = (array.shape, array.dtype), array
@@ -132,7 +134,7 @@ class Emitter:
             shape = given
             if given is None:
                 shape = np.broadcast_shapes(*(self._types[name][0] for name in inputs if name))
-            name = self._fresh(kind)
+            name = self.fresh(kind)
             known = self._types[inputs[0]][1] if dtype is None else np.dtype(dtype)
             self._types[name] = tuple(int(n) for n in shape), known
             names.append(name)
@@ -247,6 +249,50 @@ class Emitter:
         self._outputs.add(name)
         return name
 
+    # Graphs inside -------------------------------------------------------------------------------------
+
+    def inner(self, graph: Subgraph, called: str) -> Emitter:
+        """Writes a graph that the operator calls.
+
+        Args:
+            called: what the graph is to the operator; its tensors' names begin with the operator's and this.
+        """
+        tensors = (replace(one, name=f"{self._prefix}/{called}/{one.name}") for one in graph.tensors)
+        inner = Emitter(replace(graph, tensors=tuple(tensors)))
+        inner._prefix = f"{self._prefix}/{called}"
+        return inner
+
+    def reads(self, index: int, outer: Emitter, name: str) -> None:
+        """A tensor is a value of the graph around this one."""
+        import numpy as np
+
+        known = outer.known(name)
+        if known is not None:
+            self._names[index] = self.const(np.asarray(known))
+            return
+        self._names[index], self._types[name] = name, outer._types[name]
+        self._bound.add(name)
+
+    def takes(self, index: int, shape: Sequence[int], dtype: Any) -> onnx.ValueInfoProto:
+        """A tensor is an input of this graph, of a shape and type of its caller; its declaration."""
+        name = self.tensors[index].name
+        self._names[index] = name
+        return self.declared(name, shape, dtype)
+
+    def declared(self, name: str, shape: Sequence[int], dtype: Any) -> onnx.ValueInfoProto:
+        """A name becomes an input of this graph; its declaration."""
+        import numpy as np
+
+        self._types[name] = tuple(shape), np.dtype(dtype)
+        self._bound.add(name)
+        return _value_info(name, *self._types[name])
+
+    def graph(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[str]) -> onnx.GraphProto:
+        """All that was written, as a graph inside another one's node."""
+        graph = self._model(self._nodes, [], outputs).graph
+        graph.input.extend(inputs)
+        return graph
+
     def model(self, inputs: Sequence[int], outputs: Sequence[str]) -> onnx.ModelProto:
         """All that was written, as a model of these tensors and :meth:`outputs <output>`."""
         return self._model(self._nodes, [self._names[index] for index in inputs], outputs)
@@ -257,12 +303,9 @@ class Emitter:
         import onnx
 
         def declared(name: str) -> onnx.ValueInfoProto:
-            shape, dtype = self._types[name]
-            return onnx.helper.make_tensor_value_info(
-                name, onnx.helper.np_dtype_to_tensor_dtype(dtype), list(shape)
-            )
+            return _value_info(name, *self._types[name])
 
-        read = {name for node in nodes for name in node.input}
+        read = {name for node in nodes for name in names_read(node)}
         graph = onnx.helper.make_graph(
             nodes,
             "tflite",
@@ -279,6 +322,13 @@ class Emitter:
         """Names, types and shapes of values."""
         return tuple(TensorSpec(name, str(self._types[name][1]), self._types[name][0]) for name in names)
 
-    def _fresh(self, base: str) -> str:
+    def fresh(self, base: str) -> str:
+        """A name that no other value has."""
         self._count += 1
         return f"{self._prefix}:{base}{self._count}"
+
+
+def _value_info(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
+    import onnx
+
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(dtype), list(shape))

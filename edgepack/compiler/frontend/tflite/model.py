@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,8 @@ class Operator:
         options: the operator's attributes by the schema's names (``strideW``).
         custom: whether the schema does not know it.
         intermediates: indices of tensors that only say what integers within the operator mean.
+        graphs: of control flow that stays (``branches.py``): the branches of an ``IF``, or the body of a
+            ``WHILE``.
     """
 
     index: int
@@ -93,6 +95,7 @@ class Operator:
     options: Mapping[str, Any] = field(default_factory=dict)
     custom: bool = False
     intermediates: tuple[int, ...] = ()
+    graphs: tuple[Subgraph, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,13 @@ class Subgraph:
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    def all_operators(self) -> Iterator[tuple[Subgraph, Operator]]:
+        """Its operators and those of the graphs inside them, each with the graph whose tensors it names."""
+        for operator in self.operators:
+            yield self, operator
+            for graph in operator.graphs:
+                yield from graph.all_operators()
 
 
 @dataclass(frozen=True)

@@ -333,11 +333,9 @@ def evaluated(
     opsets: Sequence[onnx.OperatorSetIdProto],
 ) -> NDArray[Any]:
     """An output of one node whose inputs are known."""
-    import numpy as np
-    from onnx.reference import ReferenceEvaluator
+    from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 
-    model = _model_of(node, output, inputs, opsets)
-    return np.asarray(ReferenceEvaluator(model).run(None, dict(inputs))[0])
+    return evaluate(_model_of(node, output, inputs, opsets), inputs)[0]
 
 
 def _model_of(

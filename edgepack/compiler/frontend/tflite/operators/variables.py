@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.tflite.branches import without_branches
+from edgepack.compiler.frontend.tflite.branches import VARIABLES, with_called_graphs
 from edgepack.compiler.frontend.tflite.model import Model, Subgraph, Tensor
 from edgepack.errors import ModelError
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["State", "without_variables"]
-
-_OPERATORS = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def without_variables(model: Model) -> tuple[Subgraph, list[State]]:
     Raises:
         ModelError: a variable is read after it is written, or its type cannot be told.
     """
-    main, states = _without_resources(without_branches(model))
+    main, states = _without_resources(model, with_called_graphs(model))
     tensors, operators, inputs = list(main.tensors), list(main.operators), list(main.inputs)
     for place, operator in enumerate(operators):
         for index in operator.inputs:
@@ -77,9 +75,8 @@ def without_variables(model: Model) -> tuple[Subgraph, list[State]]:
     return Subgraph(tuple(tensors), tuple(operators), tuple(inputs), main.outputs), states
 
 
-def _without_resources(model: Model) -> tuple[Subgraph, list[State]]:
-    main = model.main
-    if not any(one.kind in _OPERATORS for one in main.operators):
+def _without_resources(model: Model, main: Subgraph) -> tuple[Subgraph, list[State]]:
+    if not any(one.kind in VARIABLES for one in main.operators):
         return main, []
     tensors, renamed, states, inputs = list(main.tensors), {}, [], list(main.inputs)
     for variable in _variables(model, main).values():
@@ -99,7 +96,7 @@ def _without_resources(model: Model) -> tuple[Subgraph, list[State]]:
     kept = [
         replace(one, inputs=tuple(renamed.get(i, i) for i in one.inputs))
         for one in main.operators
-        if one.kind not in _OPERATORS
+        if one.kind not in VARIABLES
     ]
     states = [replace(state, returned=renamed.get(state.returned, state.returned)) for state in states]
     outputs = tuple(renamed.get(i, i) for i in main.outputs)
