@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.tflite.convert import convert
 from edgepack.compiler.frontend.tflite.model_file import read_model
 from edgepack.errors import ConfigError, EdgepackError, ModelError
 from workbench.models.tflite import Writer, drawn
+from workbench.models.tflite.control_flow import counting, long_branches
 
 
 def written(content: bytes, folder: Path) -> Path:
@@ -46,6 +47,7 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
 def taken_or_refused(seeds: range, folder: Path) -> int:
     """How many damaged files are refused; any other error than edgepack's fails."""
     contents = [drawn(kind, 3) for kind in ("CONV_2D", "ADD", "SOFTMAX", "STRIDED_SLICE", "PAD", "LOGISTIC")]
+    contents += [long_branches("int8"), counting(3, "float32")]
     refused = 0
     for seed in seeds:
         random = np.random.default_rng(seed)
