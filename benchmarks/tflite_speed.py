@@ -53,7 +53,7 @@ def edgepack_call(name: str, path: Path) -> tuple[Callable[[], object], Session,
         values = random.standard_normal(one.shape) if kind.kind == "f" else np.zeros(one.shape)
         arrays.append(np.ascontiguousarray(values, kind).reshape(one.shape))
     arrays += [np.empty(one.shape, one.dtype) for one in session.outputs]
-    addresses = [array.ctypes.data for array in arrays]
+    addresses = tuple(array.ctypes.data for array in arrays)
     return (lambda: session.run_at(addresses)), session, arrays
 
 

@@ -52,6 +52,8 @@ class PreparedCall:
     ) -> None:
         self.handle = handle
         self.function = function
+        #: The tuple of addresses that ``words`` has; None of another sequence, which may have changed since.
+        self.addresses: tuple[int, ...] | None = None
         # ep_const_buffer and ep_buffer are both an address and a size. One array for all: to set an element
         # takes a fifth of the time that a field of a struct in an array does.
         self.words = (c.c_size_t * (2 * (len(inputs) + len(outputs)) + 2))()
@@ -129,10 +131,13 @@ class Pool:
                 call = self._wait_for_one(user)
             if not self.open:
                 raise ClosedError
-            words, place = call.words, 0
-            for address in addresses:
-                words[place] = address
-                place += 2
+            if addresses is not call.addresses:  # what is the same tuple has the same addresses
+                words, place, call.addresses = call.words, 0, None
+                for address in addresses:
+                    words[place] = address
+                    place += 2
+                if type(addresses) is tuple:
+                    call.addresses = addresses
             return call.function(*call.arguments)
         except BaseException:
             self._give_back(user)

@@ -157,6 +157,21 @@ def test_runs_at_addresses_of_memory(small_bundle: Bundle) -> None:
         session.run_at([array.ctypes.data for array in (x, *results)])
 
 
+def test_addresses_of_one_tuple_are_its_own_also_after_others(small_bundle: Bundle) -> None:
+    x, places = random_input(), [[_output(), _sign()] for _ in range(3)]
+    first, second = (tuple(a.ctypes.data for a in (x, *results)) for results in places[:2])
+    changing = [array.ctypes.data for array in (x, *places[0])]
+    with edgepack.load(small_bundle) as session:
+        for addresses, written in ((first, 0), (first, 0), (second, 1), (first, 0), (changing, 0)):
+            for results in places:
+                results[0].fill(np.nan)
+            session.run_at(addresses)
+            assert [bool(np.isnan(results[0]).any()) for results in places].index(False) == written
+        changing[1:] = [array.ctypes.data for array in places[2]]
+        session.run_at(changing)
+        assert not np.isnan(places[2][0]).any()
+
+
 def _output() -> np.ndarray:
     return np.empty((ROWS, COLUMNS), "f4")
 
