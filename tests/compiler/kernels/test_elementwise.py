@@ -57,6 +57,12 @@ def _concat_last(g: Graph, x: str) -> str:
     return g.op("Concat", x, g.op("Relu", x), g.op("Slice", x, *_bounds(g, [1], [6], [1], [-1])), axis=-1)
 
 
+def _joined_rows(g: Graph, x: str) -> str:
+    """Of pixels, beside each other, of which those of the second part depend on the row too."""
+    y = g.op("Pad", g.op("Relu", x), g.const(np.array([1, 1, 0, 0, 0, 0])), g.const(2.5))
+    return g.op("Concat", x, g.op("Slice", y, *_bounds(g, [1, 0], [4, 4], [1, 1], [0, 1])), axis=1)
+
+
 def _bounds(g: Graph, *values: list[int]) -> list[str]:
     starts, ends, steps, axes = values
     return [g.const(np.array(v)) for v in (starts, ends, axes, steps)]
@@ -146,6 +152,13 @@ MODELS: dict[str, onnx.ModelProto] = {
     "pad": pad((2, 5, 18), [0, 1, 3, 1, 0, 2]),
     "pad by reflection": pad((5, 18), [1, 3, 2, 4], "reflect"),
     "pad by reflection, one axis": pad((3, 6, 18), [0, 0, 0, 0, 0, 8], "reflect"),
+    "pad short rows": pad((2, 5, 6, 7), [0, 1, 2, 0, 0, 2, 1, 0]),
+    "pad short rows and them": pad((3, 5, 7), [1, 2, 1, 0, 3, 2]),
+    "pad short rows at one end": pad((4, 9, 20), [0, 0, 0, 0, 5, 0]),
+    "pad short rows with the edge": pad((2, 6, 5), [1, 2, 0, 0, 3, 0], "edge"),
+    "pad an image": pad((1, 4, 90, 48), [0, 1, 1, 0, 0, 1, 1, 0]),
+    "cut short rows": pad((3, 9, 7), [0, -2, 0, 1, 1, 0]),
+    "join short rows": single((3, 5, 6), _joined_rows),
     "pad by nothing": single((3, 6), lambda g, x: g.op("Neg", g.op("Pad", x, g.const(np.zeros(4, int))))),
     "pad with the edge": pad((5, 18), [1, 3, 2, 4], "edge"),
     "pad with long edges": pad((3, 5, 70), [0, 2, 9, 0, 1, 21], "edge"),
@@ -257,6 +270,18 @@ def test_what_constants_gather_from_nearby_is_loaded_as_vectors(registers: str) 
     assert lane_by_lane("gather of constants far apart")
     for name in ("resize bilinear, rows of a period", "resize cubic, down", "slice with a step"):
         assert not lane_by_lane(name)
+
+
+def test_short_rows_are_cut_where_their_conditions_change() -> None:
+    def cut(name: str, threads: int = 1) -> bool:
+        plan = plan_of(MODELS[name], "m", target_with("512x32", threads=threads)).plan
+        return any("short rows" in kernel.parameters for kernel in plan.kernels)
+
+    for name in ("short rows", "short rows and them", "short rows at one end", "short rows with the edge"):
+        assert cut(f"pad {name}")
+    assert cut("cut short rows") and cut("join short rows")
+    assert not cut("pad with long edges")
+    assert cut("pad an image") and not cut("pad an image", threads=8), "few lines for eight threads"
 
 
 def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -> None:

@@ -25,6 +25,7 @@ from edgepack.compiler.kernels.cpu.generic.copy_kernel import CopyKernel, copied
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
 from edgepack.compiler.kernels.cpu.generic.image_rows_kernel import ImageRowsKernel
 from edgepack.compiler.kernels.cpu.generic.interleaved_kernel import InterleavedKernel
+from edgepack.compiler.kernels.cpu.generic.short_rows_kernel import ShortRowsKernel, has_short_rows
 from edgepack.compiler.kernels.expressions.operations import FLOATS
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -62,12 +63,15 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     tiled = False
     if fused.by_rows:
         check_image(outputs)
-    made = ImageRowsKernel if fused.by_rows else ElementwiseKernel
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
         made_of = by_target, params, number, by_target[output], target, half
+        made: type[ElementwiseKernel] = ImageRowsKernel if fused.by_rows else ElementwiseKernel
         kernel = made(*made_of, lanes=lanes)
+        if made is ElementwiseKernel and has_short_rows(kernel):
+            made = ShortRowsKernel
+            kernel = made(*made_of, lanes=lanes)
         if copied and (moved := _copied(CopyKernel(*made_of, lanes=copied))) is not None:
             kernel = moved
         if kernel.interleaved_axes:

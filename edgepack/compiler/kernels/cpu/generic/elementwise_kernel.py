@@ -108,7 +108,7 @@ class ElementwiseKernel(KernelBuilder):
             self.runs[-2:] = [self.runs[-2] + self.runs[-1]]
         self.tile = self._choose_tile(accesses)
         self.cost = accesses.cost + 2 * len(accesses.addresses)
-        self.unmergeable = accesses.unmergeable
+        self.unmergeable, self.computed = accesses.unmergeable, accesses.computed
         #: Whether a condition may split the row.
         self.splittable = any(self.axes.variable(i) in accesses.unmergeable for i in self.runs[-1])
         self.tables = self._row_tables(accesses)
