@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+#: Median, in milliseconds, below which runs are shown in microseconds.
+SHORT_MS = 0.1
+
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
@@ -109,11 +112,13 @@ def command(
 
 def _table(result: Measurement, flops: int) -> str:
     summary = result.summary
+    short = summary["median_ms"] < SHORT_MS
+    runs = [
+        [name, f"{1e3 * summary[f'{name}_ms']:.3f} us" if short else f"{summary[f'{name}_ms']:.3f} ms"]
+        for name in ("min", "median", "p90", "p99")
+    ]
     rows = [
-        ["min", f"{summary['min_ms']:.3f} ms"],
-        ["median", f"{summary['median_ms']:.3f} ms"],
-        ["p90", f"{summary['p90_ms']:.3f} ms"],
-        ["p99", f"{summary['p99_ms']:.3f} ms"],
+        *runs,
         ["load", f"{result.load_ms:.3f} ms"],
         ["first result", f"{result.first_result_ms:.3f} ms"],
         ["peak memory", human_bytes(result.peak_rss_bytes)],

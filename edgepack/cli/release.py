@@ -18,7 +18,7 @@ from edgepack.release.project_file import load_project
 from edgepack.release.run import Release, ReleaseOptions, plan_release
 from edgepack.release.run import release as run
 from edgepack.release.work import work_place
-from edgepack.render.formatting import human_bytes
+from edgepack.render.formatting import human_bytes, human_ms
 from edgepack.text.printable import printable
 
 __all__ = ["command"]
@@ -194,12 +194,12 @@ def _summary(made: Release, output: Path, settings: Settings) -> str:
                 text = f"{unit.name}: {one.what} is {human_bytes(one.value)}, more than its budget of "
                 lines.append(printable(f"BUDGET: {text}{human_bytes(one.limit)}"))
     for slow in made.slower:
-        allowed = f"{slow.limit:g} % above {slow.before_ms:.3g} ms"
-        text = f"{slow.unit} takes {slow.now_ms:.3g} ms, more than {allowed}"
+        allowed = f"{slow.limit:g} % above {human_ms(slow.before_ms)}"
+        text = f"{slow.unit} takes {human_ms(slow.now_ms)}, more than {allowed}"
         lines.append(printable(f"BUDGET: {text}"))
     if made.measured is not None and not settings.quiet:
         rows = [
-            [one.unit, f"{one.median_ms:.3g} ms", f"{one.p90_ms:.3g} ms", str(one.threads), one.runner]
+            [one.unit, human_ms(one.median_ms), human_ms(one.p90_ms), str(one.threads), one.runner]
             for one in made.measured.units
         ]
         header = ["measured", "median", "p90", "threads", "by"]

@@ -130,9 +130,9 @@ def _record(record: UnitRecord, found: Measurement) -> Measured:
         cpu=_cpu() if found.runner == "native" else "",
         threads=found.threads,
         runs=len(found.runs_ms),
-        min_ms=round(times["min_ms"], 4),
-        median_ms=round(times["median_ms"], 4),
-        p90_ms=round(times["p90_ms"], 4),
+        min_ms=round(times["min_ms"], 6),
+        median_ms=round(times["median_ms"], 6),
+        p90_ms=round(times["p90_ms"], 6),
         load_ms=round(found.load_ms, 4),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["float32_text", "human_bytes", "human_count", "shape_text"]
+__all__ = ["float32_text", "human_bytes", "human_count", "human_ms", "shape_text"]
 
 
 def human_bytes(value: int) -> str:
@@ -15,6 +15,11 @@ def human_bytes(value: int) -> str:
             return f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def human_ms(value: float) -> str:
+    """``4.06 ms`` of milliseconds; ``15.2 us`` below a tenth of one."""
+    return f"{value:.3g} ms" if value >= 0.1 or not value else f"{value * 1e3:.3g} us"
 
 
 def human_count(value: float) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgepack.bundle.manifest import Manifest, VariantRecord
 from edgepack.bundle.quantised_record import QuantisedRecord
 from edgepack.errors import ConfigError
-from edgepack.render.formatting import human_bytes, human_count
+from edgepack.render.formatting import human_bytes, human_count, human_ms
 from edgepack.render.templates import render_html
 from edgepack.report.figures import (
     BarChart,
@@ -227,7 +227,7 @@ def _tiles(manifest: Manifest, bench: BenchResult | None, verification: VerifyRe
     if bench is not None and bench.instructions is not None:
         tiles.append(Tile("instructions of a run", human_count(bench.instructions.run).strip(), "counted"))
     elif bench is not None and bench.real_speed:
-        tiles.append(Tile("latency", f"{bench.median_ms:.3g} ms", f"median, {threads_text(bench)}"))
+        tiles.append(Tile("latency", human_ms(bench.median_ms), f"median, {threads_text(bench)}"))
     if shared is not None:
         tiles.append(
             Tile(shared.kind + " library" * (shared.kind != "program"), human_bytes(shared.nbytes), "")
