@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import pytest
@@ -12,7 +13,8 @@ from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, divid
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from workbench.compiled import Compiled, target_with
-from workbench.models.single import conv, silu
+from workbench.models.builder import Graph
+from workbench.models.single import conv, silu, single
 
 PADS = (1, 1, 1, 1)
 
@@ -49,6 +51,23 @@ def test_threads_get_as_many_pixels(size: int, channels: int, out: int, threads:
     assert cut.thread_rows * sum(rows * count for rows, count in cut.tiles) == size * size
     assert cut.row_blocks % threads == 0
     assert {_rows(cut, thread, threads) for thread in range(threads)} == {size * size // threads}
+
+
+def test_one_row_by_weights_beyond_the_cache_has_columns_for_each_thread() -> None:
+    assert [_cut(1, 4096, 128, threads).tile.columns for threads in (1, 2, 4)] == [128, 64, 32]
+    assert _cut(1, 4096, 96, 2).tile.columns == 48
+    assert _cut(1, 1536, 128, 2).tile.columns == 128, "the cache holds them"
+    assert _cut(1, 4096, 16, 2).tile.columns == 16, "one vector"
+
+
+def test_one_row_by_shared_columns_is_right(tmp_path: Path) -> None:
+    def body(g: Graph, x: str) -> str:
+        return g.op("Add", g.op("MatMul", x, g.weight(300, 104, std=0.1)), g.weight(104))
+
+    target = target_with("512x32", threads=4, l2_bytes=64 * 1024)
+    compiled = Compiled({"row": single((1, 300), body)}, tmp_path, target)
+    assert {kernel.parameters["tile"] for kernel in compiled.plan("row").kernels} == {"1x32"}
+    compiled.check("row")
 
 
 def test_pixels_are_not_cut_where_threads_share_out_the_columns_or_tiles_come_out_even() -> None:
