@@ -79,9 +79,14 @@ class _Loop:
     # What nobody reads ---------------------------------------------------------------------------------
 
     def drop_unread(self) -> bool:
-        """Values that only their own results are made of, which nobody reads behind the loop."""
+        """Values that only their own results are made of, which nobody reads behind the loop, and what is
+        stacked for nobody."""
         read = {name for node in self.model.graph.node for name in names_read(node)}
         read |= {value.name for value in self.model.graph.output}
+        places = range(self._carried, len(self.node.output))
+        stacked = [place for place in places if self.node.output[place] not in read]
+        for place in reversed(stacked):
+            del self.node.output[place], self.body.output[1 + place]
         inputs = [value.name for value in self.body.input[2:]]
         results = [value.name for value in self.body.output]
         needs = {name: self._needed([name]) for name in results}
@@ -95,9 +100,9 @@ class _Loop:
             kept |= more
         unread = [place for place in range(self._carried) if place not in kept]
         self._take_out(unread)
-        if unread:
+        if unread or stacked:
             self._drop_dead()
-        return bool(unread)
+        return bool(unread or stacked)
 
     def _needed(self, names: Sequence[str]) -> set[str]:
         """All that some values of the body are made of."""

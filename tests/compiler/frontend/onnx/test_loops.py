@@ -151,6 +151,25 @@ def test_what_only_a_branch_passes_on_stays() -> None:
     assert any("counter_out" in one.output for one in model.graph.node)
 
 
+def test_what_is_stacked_for_nobody_is_not_computed(tmp_path: Path) -> None:
+    """Of a loop whose trips the data decide it would need a room (``--max``)."""
+    model = of_tensorflow()
+    model.graph.node[0].input[5] = "last"
+    model.graph.input.append(value("last", (), TensorProto.INT32))
+    del model.graph.output[1]
+    compiled = Compiled({"m": model}, tmp_path)
+    for last in (1, 3, 7):
+        feeds = {**random_inputs(model, 1), "last": np.array(last, np.int32)}
+        expected = compiled.expected("m", feeds)
+        np.testing.assert_allclose(compiled.run("m", feeds)["h_out"], expected["h_out"], 1e-5, 1e-6)
+    while lighten_loops(model):
+        pass
+    *others, loop = model.graph.node
+    body = attributes(loop)["body"]
+    assert len(loop.output) == len(body.input) - 2 == len(body.output) - 1
+    assert "Exp" not in [n.op_type for n in (*others, *body.node)]
+
+
 @pytest.mark.parametrize(("limit", "row"), [(40, (1, 8)), (40, (8,)), (39, (1, 8)), (2, (1, 8))])
 def test_it_computes_what_onnxruntime_does(tmp_path: Path, limit: int, row: Sequence[int]) -> None:
     model = of_tensorflow(limit, row=row)
