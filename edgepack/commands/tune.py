@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 
 from edgepack.commands.model_file import check_model_file
 from edgepack.commands.tune_programs import Program, Programs, compared
+from edgepack.commands.tune_ranking import Ranking
 from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds
 from edgepack.config.device import Device, load_device
 from edgepack.config.option_checks import check_options, with_ram_budget
@@ -27,7 +28,7 @@ from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 from edgepack.version import __version__
 
-__all__ = ["Tuned", "tune"]
+__all__ = ["Search", "Tuned", "tune"]
 
 #: Minutes of a search to which no end is given.
 DEFAULT_MINUTES = 10.0
@@ -40,6 +41,9 @@ TURNS = 5
 
 #: A whole run has to be faster by this part at least.
 LEAST_WHOLE = 0.003
+
+#: Rounds after which groups that were made faster get the neighbours of what they are now.
+MOVES = 3
 
 #: How often a device that does not answer is asked again, and seconds between.
 ASKED_AGAIN, PAUSE = 3, 10.0
@@ -146,11 +150,12 @@ def tune(
     of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
     with temporary_folder() as folder:
         programs = Programs(source, profile, PackOptions(**of_pack), where, Path(folder))
-        return _Search(programs, path, known, Stages(undisturbed(progress)), limit, trials).found()
+        return Search(programs, path, known, Stages(undisturbed(progress)), limit, trials).found()
 
 
-class _Search:
-    """A search for one model on one device."""
+class Search:
+    """A search for one model on one device; without ``by_model`` the nearest candidates are measured first,
+    not the best by prediction."""
 
     def __init__(
         self,
@@ -160,12 +165,16 @@ class _Search:
         stages: Stages,
         minutes: float | None,
         trials: int | None,
+        *,
+        by_model: bool = True,
     ) -> None:
         self.programs, self.path, self.known, self.stages = programs, path, known, stages
         self.end = None if minutes is None else time.monotonic() + 60 * minutes
         self.most = trials
         self.trials = self.failed = self.disturbed = self.rounds_done = 0
-        self.longest = 0.0
+        self.longest = self.looking = 0.0
+        self.moved = 0
+        self.ranking = Ranking(by_model=by_model)
         self.gone: EdgepackError | None = None
         self.new: set[str] = set()
 
@@ -187,20 +196,40 @@ class _Search:
             self.best = self.programs.packed(self.rounds.choices())
             if not self.programs.is_right(self.best):
                 self.best, self.rounds.best = self.rules, {}
-        groups = self.programs.groups(self.best)
-        self.shares = shares = self._shares(groups, first)
+        groups: Sequence[Group] = self._groups()
+        self.shares = self._shares(groups, first)
         while self._more():
-            picks = self.rounds.next(groups, shares)
-            if not picks:
+            if self.new and self.rounds_done - self.moved >= MOVES:
+                groups = self._nearer(groups)
+            if not (picks := self._picks(groups)):
                 if not self.new:
                     break
-                self.new.clear()  # the best ones have neighbours of their own
-                groups = self.programs.groups(self.best)
-                if not self.rounds.next(groups, shares):
+                groups = self._nearer(groups)
+                if not (picks := self._picks(groups)):
                     break
-                continue
             self._round(groups, picks)
         return self._whole()
+
+    def _groups(self, wanted: Collection[str] = ()) -> list[Group]:
+        """The groups of the best program, with candidates."""
+        started = time.monotonic()
+        found = self.programs.groups(self.best, wanted)
+        self.looking = max(self.looking, time.monotonic() - started)
+        return found
+
+    def _picks(self, groups: Sequence[Group]) -> dict[str, Candidate]:
+        """What the next round measures: for each group that is worth it one of its candidates."""
+        self.ranking.fit(groups, self.rounds.gains)
+        return self.ranking.picks(groups, self.shares, self.rounds.tried)
+
+    def _nearer(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """The groups, those that were made faster with the neighbours of what they are now, if there is
+        time."""
+        wanted, self.new = self.new, set()
+        if self.end is not None and time.monotonic() + self.looking + 1.5 * self.longest >= self.end:
+            return groups
+        before, self.moved = {group.key: group for group in groups}, self.rounds_done
+        return [one if one.candidates else before.get(one.key, one) for one in self._groups(wanted)]
 
     def _shares(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
         """What part of a run each group takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -91,8 +91,13 @@ class Programs:
         pack_model(self.model, self.device, root, options, None)
         return Program(root, load_manifest(root), tuple(choices))
 
-    def groups(self, program: Program) -> list[Group]:
-        """The groups of a program's kernels that have schedules, with what may be tried for each."""
+    def groups(self, program: Program, wanted: Collection[str] = ()) -> list[Group]:
+        """The groups of a program's kernels that have schedules, with what may be tried for each.
+
+        Args:
+            wanted: the keys of those whose candidates are asked for; of the others they are none. By default
+                all that take more than a little of a run.
+        """
         self._number += 1
         place = self.folder / f"choices{self._number}"
         with Worker() as worker:
@@ -106,7 +111,7 @@ class Programs:
                 self.target,
                 f"edgepack_{program.manifest.name}_",
                 tuned=program.choices,
-                choices=True,
+                choices=sorted(wanted),
             )
             worker.run(job, place)
         listed = json.loads((place / "choices.json").read_text(encoding="utf-8"))
@@ -117,7 +122,8 @@ class Programs:
                 one["group"],
                 one["title"],
                 frozenset(tuple(step.nodes) for step in steps if step.kernel in one["symbols"]),
-                [Candidate(other["rule"], other["schedule"]) for other in one["candidates"]],
+                [Candidate(**other) for other in one["candidates"]],
+                Candidate(one["rule"], one["schedule"], one["cycles"]),
             )
             for one in listed
         ]

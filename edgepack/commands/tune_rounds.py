@@ -20,19 +20,21 @@ FAILED = 0.0001
 #: differ in one round.
 LEAST_GAIN, TIMES_NOISE = 0.02, 1.5
 
-#: Groups that take less than this part of a run are left as they are.
-WORTH_TRYING = 0.003
-
 #: The nodes of the model that a step computes, by which steps of two programs are the same.
 Nodes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule that may be tried, and the rule that it is for."""
+    """A schedule that may be tried, and the rule that it is for.
+
+    Attributes:
+        cycles: that the cost model predicts for it; 0 where it says nothing.
+    """
 
     rule: str
     schedule: Mapping[str, Any]
+    cycles: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -49,13 +51,15 @@ class Group:
         key: names it in the file.
         title: for the user.
         nodes: of all its steps.
-        candidates: in the order in which they are to be tried.
+        candidates: the nearest to ``now`` first.
+        now: the schedule by which it is computed, of which they are neighbours.
     """
 
     key: str
     title: str
     nodes: frozenset[Nodes]
     candidates: Sequence[Candidate]
+    now: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -132,20 +136,13 @@ class Rounds:
         """Of the best choice, over the rule's own."""
         return self.best[group].gain if group in self.best else 1.0
 
-    def next(self, groups: Sequence[Group], shares: Mapping[str, float]) -> dict[str, Candidate]:
-        """For each group that is worth it the next candidate that was not tried.
-
-        Args:
-            shares: what part of a run each group takes.
-        """
-        found = {}
-        for group in groups:
-            known = self.tried.get(group.key, {})
-            if shares.get(group.key, 1.0) < WORTH_TRYING:
-                continue
-            candidate = next((one for one in group.candidates if one.digest not in known), None)
-            if candidate is not None:
-                found[group.key] = candidate
+    @property
+    def gains(self) -> dict[str, dict[str, float]]:
+        """What was tried, and the best choice of each group too, which a file may have without that."""
+        found = {group: dict(ratios) for group, ratios in self.tried.items()}
+        for group, choice in self.best.items():
+            known = found.setdefault(group, {})
+            known.setdefault(Candidate(choice.rule, choice.schedule).digest, choice.gain)
         return found
 
     def failed(self, group: str, candidate: Candidate) -> None:

@@ -30,14 +30,15 @@ def plan_for(
     named: Mapping[str, str],
     *,
     tuned: Sequence[Mapping[str, Any]] = (),
-    choices: Path | None = None,
+    choices: tuple[Path, Sequence[str]] | None = None,
 ) -> Built:
     """The plan of an imported model.
 
     Args:
         named: ``name``, the model's, a C identifier, and ``symbol_prefix``, what starts each kernel's symbol.
         tuned: :class:`TunedChoice` as JSON.
-        choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes; None for nowhere.
+        choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes, and of which groups;
+            None for nowhere.
     """
     host = target.host if isinstance(target, GpuTarget) else target
     schedules = TunedSchedules([TunedChoice.from_json(one) for one in tuned], host, reporter.warning)
@@ -54,7 +55,7 @@ def plan_for(
     if choices is not None:
         from edgepack.compiler.planner.tuning import write_choices
 
-        write_choices(program, selector, choices)
+        write_choices(program, selector, *choices)
     return _marked(lay_out(program, selector, signature, named["name"]), gains)
 
 

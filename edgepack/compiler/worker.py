@@ -178,7 +178,7 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
         imported, lowered = _lowered(job["frontend"], job["imported"], forms)
     target = _with_weights(target, imported.float16_weights)
     events.stage("kernels")
-    choices = folder / "choices.json" if job["choices"] else None
+    choices = None if job["choices"] is None else (folder / "choices.json", job["choices"])
     named = {"name": job["name"], "symbol_prefix": job["symbol_prefix"]}
     built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"], choices=choices)
     events.stage("llvm")

@@ -302,8 +302,9 @@ class CompileJob:
         stages: a folder, made by the worker, for texts of what the model becomes on the way
             (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
         tuned: schedules that were measured, in place of what the rules would propose.
-        choices: whether ``choices.json`` is to say by which schedules groups are computed, and what else may
-            be tried (``compiler/planner/tuning.py``); for a CPU.
+        choices: the groups of which ``choices.json`` is to say what else may be tried, beside by which
+            schedules all are computed (``compiler/planner/tuning.py``); () for those that are worth it, None
+            for no such file. For a CPU.
     """
 
     model: Path
@@ -314,7 +315,7 @@ class CompileJob:
     symbol_prefix: str
     stages: Path | None = None
     tuned: Sequence[TunedChoice] = ()
-    choices: bool = False
+    choices: Sequence[str] | None = None
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -329,5 +330,5 @@ class CompileJob:
             "symbol_prefix": self.symbol_prefix,
             "stages": "" if self.stages is None else str(self.stages.absolute()),
             "tuned": [choice.to_json() for choice in self.tuned],
-            "choices": self.choices,
+            "choices": None if self.choices is None else list(self.choices),
         }

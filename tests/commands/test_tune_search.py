@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgepack.commands import tune as module
-from edgepack.commands.tune import Tuned, _Search
+from edgepack.commands.tune import Search, Tuned
 from edgepack.commands.tune_programs import Program
 from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group, Rounds
 from edgepack.config.tuned import TunedFile, read_tuned
@@ -80,7 +80,7 @@ class Programs:
     def discard(self, program: Program) -> None:
         self.alive -= 1
 
-    def groups(self, program: Program) -> list[Group]:
+    def groups(self, program: Program, wanted: Any = ()) -> list[Group]:
         return [Group(name, name, frozenset({(name,)}), [candidate(n) for n in range(5)]) for name in GROUPS]
 
     def is_right(self, program: Program) -> bool:
@@ -112,7 +112,7 @@ class Programs:
 
 def search(programs: Programs, path: Path, *, trials: int = 12, known: TunedFile | None = None) -> Tuned:
     start = known or (read_tuned(path) if path.exists() else TunedFile())
-    return _Search(programs, path, start, Stages(None), None, trials).found()  # type: ignore[arg-type]
+    return Search(programs, path, start, Stages(None), None, trials).found()  # type: ignore[arg-type]
 
 
 def chosen(path: Path) -> dict[str, int]:
@@ -264,7 +264,7 @@ def test_minutes_are_a_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     programs: Any = Slow()
-    found = _Search(programs, tmp_path / "t.json", TunedFile(), Stages(None), 3.0, None).found()
+    found = Search(programs, tmp_path / "t.json", TunedFile(), Stages(None), 3.0, None).found()
     assert clock[0] <= 180 and 1 <= found.trials <= 5
 
 
@@ -296,3 +296,53 @@ def test_rounds_resume_with_the_choices_of_their_kind_of_cpu() -> None:
     rounds = Rounds.resumed(file, "y", "1", counted=False)
     assert rounds.gain("conv") == 2.0 and rounds.tried == {"conv": {"d": 1.5}}
     assert [one.group for one in rounds.choices({"dense": candidate(1)})] == ["conv", "dense"]
+
+
+class Predicted(Programs):
+    """The same, with a cost model that is right about ``conv`` and wrong about ``dense``.
+
+    Attributes:
+        asked: the groups of which candidates were wanted, of each call.
+    """
+
+    def groups(self, program: Program, wanted: Any = ()) -> list[Group]:
+        self.asked = [*getattr(self, "asked", []), sorted(wanted)]
+        chosen = {one.group: int(one.schedule["tile"]) for one in program.choices}
+        found = []
+        for name in GROUPS:
+            speeds = [SPEED.get((name, number), 0.9) for number in range(5)]
+            cycles = [100 / speed if name == "conv" else 100 * speed for speed in speeds]
+            others = [Candidate("rule", {"tile": n}, cycles[n]) for n in range(5) if n != chosen.get(name)]
+            own = chosen.get(name)
+            now = (
+                Candidate("rule", {"tile": own}, cycles[own])
+                if own is not None
+                else Candidate("r", {}, 100.0)
+            )
+            asked = not wanted or name in wanted
+            found.append(Group(name, name, frozenset({(name,)}), others if asked else [], now))
+        return found
+
+
+def test_what_is_predicted_to_be_the_fastest_is_measured_first(tmp_path: Path) -> None:
+    """By distance the third candidate of a convolution would be measured third."""
+    path = tmp_path / "t.json"
+    search(Predicted(), path, trials=1)
+    assert chosen(path) == {"conv": 2}
+
+
+def test_a_wrong_prediction_costs_little(tmp_path: Path) -> None:
+    """One in four is the nearest one, and what was measured corrects the rest: all is found in the end."""
+    path, programs = tmp_path / "t.json", Predicted()
+    search(programs, path, trials=8)
+    assert chosen(path) == {"conv": 2, "dense": 3}
+    assert programs.asked[:2] == [[], ["conv"]]  # its neighbours anew, of others those that were left
+
+
+def test_trials_are_a_promise_and_two_searches_are_the_same(tmp_path: Path) -> None:
+    found = []
+    for name in ("a.json", "b.json"):
+        programs = Predicted(noise=0.02)
+        assert search(programs, tmp_path / name, trials=4).trials == 4
+        found.append((tmp_path / name).read_bytes())
+    assert found[0] == found[1]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.registry import RULES, implement, implement_pair
+from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the_machines
+from edgepack.compiler.kernels.predict.implementation import predicted_cycles
+from edgepack.compiler.kernels.registry import RULES
 from edgepack.compiler.kernels.rule import PairRule, Rule
-from edgepack.compiler.kernels.schedule import Given, Schedule
-from edgepack.compiler.kernels.tuned import given_for, rule_of
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
+from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Candidate", "candidates", "plain_schedule"]
@@ -38,6 +39,7 @@ class Candidate:
 
     rule: str
     schedule: dict[str, Any]
+    cycles: float
 
 
 def plain_schedule(schedule: Schedule) -> dict[str, Any]:
@@ -66,14 +68,16 @@ def candidates(
     known = {repr((own.name, sorted(plain_schedule(base.schedule).items())))}
 
     def consider(rule: Rule | PairRule, schedule: Schedule) -> None:
-        made = _made(groups, given_for(rule, schedule), target, constants)
+        if repr((rule.name, sorted(plain_schedule(schedule).items()))) in known:
+            return
+        made = _made(groups, rule, schedule, target, constants)
         if made is None or rule_of(made) is not rule or made.schedule is None:
             return
         plain = plain_schedule(made.schedule)
         key = repr((rule.name, sorted(plain.items())))
         if key not in known:
             known.add(key)
-            found[key] = Candidate(rule.name, plain)
+            found[key] = Candidate(rule.name, plain, predicted_cycles(made, target))
 
     for rule, schedule in _proposals(own, base.schedule, target, single=len(groups) == 1):
         if len(found) >= most:
@@ -164,16 +168,25 @@ def _near_tuples(value: tuple[int, ...], target: CpuTarget) -> Iterator[tuple[in
 
 
 def _made(
-    groups: Sequence[FusedGroup], given: Given, target: CpuTarget, constants: Sequence[frozenset[int]]
+    groups: Sequence[FusedGroup],
+    rule: Rule | PairRule,
+    schedule: Schedule,
+    target: CpuTarget,
+    constants: Sequence[frozenset[int]],
 ) -> Implementation | None:
-    """What the rules make with what is given; None where it does not fit."""
-    refused: list[str] = []
+    """What a rule makes by a schedule; None where it does not fit, or where the rule fails."""
     try:
-        if len(groups) == 2:
+        if isinstance(rule, PairRule):
             first, second = groups
-            made = implement_pair(first, second, target, constants, refused.append, given)
-        else:
-            made = implement(groups[0], target, constants[0], refused.append, fast_only=True, given=given)
-    except RuleError:
+            return rule.implement(first, second, target, constants, schedule)
+        (fused,) = groups
+        refused = rule.level > target.opt_level or (fused.by_rows and not rule.heeds_rows)
+        if refused or (fused.row_stride is not None and not rule.heeds_row_stride):
+            return None
+        return rule.implement(fused, target, constants[0], schedule)
+    except (RuleError, ScheduleError):
         return None
-    return None if refused else made
+    except Exception as error:
+        if is_the_machines(error):
+            raise
+        return None

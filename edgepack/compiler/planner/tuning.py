@@ -4,11 +4,15 @@ it may try."""
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgepack.compiler.kernels.candidates import candidates, plain_schedule
+from edgepack.compiler.kernels.candidates import Candidate, candidates, plain_schedule
+from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.group_key import group_key
+from edgepack.compiler.kernels.predict.implementation import predicted_cycles
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
@@ -16,13 +20,21 @@ from edgepack.compiler.planner.select import KernelSelector
 __all__ = ["write_choices"]
 
 #: Candidates of a group, at most.
-MOST = 16
+MOST = 32
+
+#: Groups that are estimated to take less than this part of a run have none.
+WORTH_LOOKING = 0.001
 
 
-def write_choices(program: Program, selector: KernelSelector, path: Path) -> None:
-    """Writes a JSON list: for each group with a schedule its key, rule, schedule, the symbols of its kernels,
-    and candidates. Groups with one key are one."""
+def write_choices(program: Program, selector: KernelSelector, path: Path, wanted: Sequence[str] = ()) -> None:
+    """Writes a JSON list: for each group with a schedule its key, rule, schedule, the cycles that are
+    predicted, the symbols of its kernels, and candidates. Groups with one key are one.
+
+    Args:
+        wanted: keys of the groups that get candidates; by default all that take more than a little of a run.
+    """
     found: dict[str, dict[str, Any]] = {}
+    asked = set(wanted) or _worth_looking(program, selector)
     for call in program.calls:
         made = call.implementation
         if made is None or made.schedule is None or (rule := rule_of(made)) is None:
@@ -31,14 +43,31 @@ def write_choices(program: Program, selector: KernelSelector, path: Path) -> Non
         if key in found:
             found[key]["symbols"] = sorted({*found[key]["symbols"], *call.symbols})
             continue
-        constants = [selector.constants_of(group) for group in call.fused_groups]
-        others = candidates(call.fused_groups, made, selector.target, constants, MOST)
+        others: list[Candidate] = []
+        if key in asked:
+            constants = [selector.constants_of(group) for group in call.fused_groups]
+            others = candidates(call.fused_groups, made, selector.target, constants, MOST)
         found[key] = {
             "group": key,
             "title": call.fused.title,
             "rule": rule.name,
             "schedule": plain_schedule(made.schedule),
             "symbols": sorted(call.symbols),
-            "candidates": [{"rule": one.rule, "schedule": one.schedule} for one in others],
+            "cycles": round(predicted_cycles(made, selector.target), 1) if key in asked else 0.0,
+            "candidates": [
+                {"rule": one.rule, "schedule": one.schedule, "cycles": round(one.cycles, 1)} for one in others
+            ],
         }
     path.write_text(json.dumps(list(found.values()), indent=1), encoding="utf-8", newline="\n")
+
+
+def _worth_looking(program: Program, selector: KernelSelector) -> set[str]:
+    """Keys of the groups that are estimated to take a part of a run that is worth it."""
+    cycles: dict[str, float] = defaultdict(float)
+    for call in program.calls:
+        if call.implementation is not None:
+            works = [work_of(group.function) for group in call.fused_groups]
+            each = [estimated_cycles(call.implementation, work, selector.target) for work in works]
+            cycles[group_key(call.fused_groups)] += sum(each)
+    least = WORTH_LOOKING * sum(cycles.values())
+    return {key for key, value in cycles.items() if value >= least}
