@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ConfigError, EdgepackWarning
+from edgepack.pipeline import cache_total
 from edgepack.pipeline.cache_entry import ENTRY, check_entry, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob, QuantiseJob
@@ -201,8 +202,9 @@ class Cache:
             secret = cache_secret()
             with own_folder(private_folder(self.root)) as root:
                 root.remove_hidden(".new-", ".old-")
-                write_entry(root, key, directory, secret)
-                self._trim(root, keep=key)
+                total = cache_total.add(root, write_entry(root, key, directory, secret))
+                if total is None or total > self.limit:
+                    cache_total.start(root, self._trim(root, keep=key))
         except OSError as error:
             self._warn(error)
 
@@ -234,20 +236,27 @@ class Cache:
             text = f"the cache {self.root} is not used: {reason}. EDGEPACK_CACHE_DIR names another folder."
             warnings.warn(text, EdgepackWarning, stacklevel=4)
 
-    def _trim(self, root: OwnFolder, keep: str) -> None:
-        """Drop the entries that were not used for longest, and what a killed process left."""
+    def _trim(self, root: OwnFolder, keep: str) -> int:
+        """Drop what a killed process left and, where there is more than the limit, the entries that were not
+        used for longest until an eighth of it is free: the next stores need no look. The bytes that stay."""
         entries = []
         for entry in self.root.iterdir():
             with suppress(OSError):
                 used = (entry / ENTRY if (entry / ENTRY).exists() else entry).stat().st_mtime
                 entries.append((used, _bytes_of(entry) if entry.is_dir() else 0, entry))
         newest = max((used for used, _, _ in entries), default=0.0)
-        total = 0
+        room = self.limit
+        if sum(size for _, size, _ in entries) > room:
+            room -= room // 8
+        total = left = 0
         for used, size, entry in sorted(entries, reverse=True, key=lambda row: row[0]):
             total += size
             abandoned = entry.name.startswith(".") and used < newest - 3600
-            if entry.name != keep and (abandoned or total > self.limit):
+            if entry.name != keep and (abandoned or total > room):
                 forget_entry(root, entry.name)
+            else:
+                left += size
+        return left
 
 
 def lock_entry(root: OwnFolder, key: str) -> int | None:
@@ -262,7 +271,7 @@ def lock_entry(root: OwnFolder, key: str) -> int | None:
 
 
 def _bytes_of(folder: str | os.PathLike[str]) -> int:
-    """Of the files below a folder. Each result that is stored asks it of each entry."""
+    """Of the files below a folder."""
     total = 0
     with os.scandir(folder) as found:
         for one in found:

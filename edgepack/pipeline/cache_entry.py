@@ -60,11 +60,14 @@ def _read(cache: OwnFolder, key: str, directory: Path | None, secret: bytes) -> 
                 raise ValueError(f"{name} differs")
 
 
-def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> None:
+def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> int:
     """Keep the files in ``directory`` as the entry ``key``: all of it or nothing.
 
+    Returns:
+        its bytes; 0 where another process has stored it in the meantime.
+
     Raises:
-        OSError: it cannot be written. That another process stored the same in the meantime is no error.
+        OSError: it cannot be written.
     """
     with cache.hidden(".new-") as new:
         new.make_known("entry")
@@ -77,10 +80,13 @@ def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> N
             text = json.dumps({"files": sums}, indent=1).encode()
             _write(entry, ENTRY, text)
             _write(entry, _MAC, seal(secret, key, text))
+            nbytes = sum(holder.status(leaf).st_size for _, holder, leaf in entry.files())
         try:
             new.rename("entry", cache, key)
         except OSError:
             cache.status(key)  # is there, from another process
+            return 0
+    return nbytes
 
 
 def _parts(name: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.pipeline import cache as cache_module
 from edgepack.pipeline.cache import Cache, compile_key, import_key
+from edgepack.pipeline.cache_total import TOTAL
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.target import CpuTarget
@@ -35,6 +36,14 @@ def fill(folder: Path, size: int = 10) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode() * size)
     return folder
+
+
+def nbytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def entries(cache: Cache) -> set[str]:
+    return {path.name for path in cache.root.iterdir()} - {TOTAL}
 
 
 def fetch(cache: Cache, key: str, folder: Path) -> bool:
@@ -95,19 +104,18 @@ def test_storing_twice_keeps_one(tmp_path: Path, results: Path) -> None:
     cache = Cache(tmp_path / "cache")
     cache.store(KEY, results)
     cache.store(KEY, results)
-    assert [path.name for path in cache.root.iterdir()] == [KEY]
+    assert entries(cache) == {KEY}
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path, results: Path) -> None:
-    size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
-    cache = Cache(tmp_path / "cache", limit=int(size * 3.5) + 2000)
+    cache = Cache(tmp_path / "cache", limit=int(nbytes_of(results) * 3.5) + 2000)
     for number, key in enumerate("abc"):
         cache.store(key, results)
         os.utime(cache.root / key / "entry.json", (number, number))
     assert fetch(cache, "a", tmp_path / "out")  # used now
     fill(results, size=20)
     cache.store("d", results)
-    left = {path.name for path in cache.root.iterdir()}
+    left = entries(cache)
     assert "d" in left
     assert "b" not in left
     assert "a" in left
@@ -117,7 +125,41 @@ def test_an_entry_larger_than_the_limit_is_not_dropped_at_once(tmp_path: Path, r
     cache = Cache(tmp_path / "cache", limit=1)
     cache.store("a", results)
     cache.store("b", results)
-    assert [path.name for path in cache.root.iterdir()] == ["b"]
+    assert entries(cache) == {"b"}
+
+
+def test_a_store_looks_at_other_entries_only_when_there_may_be_too_many(
+    tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    trim = Cache._trim
+    monkeypatch.setattr(Cache, "_trim", lambda *of, keep: looks.append(keep) or trim(*of, keep=keep))
+    cache = Cache(tmp_path / "cache")
+    cache.store("0", results)
+    cache.limit = int(16.5 * nbytes_of(cache.root / "0"))
+    for number in range(1, 19):
+        cache.store(f"{number}", results)
+    # The first one, and at 17 entries, after which an eighth of the limit is free.
+    assert looks == ["0", "16"]
+    assert len(entries(cache)) == 16
+    for _ in range(9):
+        cache.store("18", results)  # is there, and adds nothing
+    assert looks == ["0", "16"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "no numbers", "empty", "negative", "long"])
+def test_without_a_right_total_the_next_store_looks(tmp_path: Path, results: Path, damage: str) -> None:
+    cache = Cache(tmp_path / "cache")
+    for key in "abc":
+        cache.store(key, results)
+    cache.limit = int(3.5 * nbytes_of(cache.root / "a"))
+    texts = {"no numbers": "many\n", "empty": "", "negative": "0\n-900000\n", "long": "0\n" * 9000}
+    if damage == "gone":
+        (cache.root / TOTAL).unlink()
+    else:
+        (cache.root / TOTAL).write_text(texts[damage])
+    cache.store("d", results)
+    assert len(entries(cache)) == 3
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, results: Path) -> None:
@@ -219,9 +261,9 @@ def test_what_a_process_left_that_was_killed_in_the_middle_goes_with_the_next_st
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert any(path.name.startswith(".") for path in cache.root.iterdir())
+    assert any(name.startswith(".") for name in entries(cache))
     cache.store("third", results)
-    assert not any(path.name.startswith(".") for path in cache.root.iterdir())
+    assert not any(name.startswith(".") for name in entries(cache))
 
 
 def test_no_two_make_the_same_entry_at_once(tmp_path: Path, results: Path) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from edgepack.pipeline.cache_total import TOTAL
 from edgepack.system.paths import cache_dir
 from tests.support import fake
 
@@ -164,7 +165,7 @@ class Chaos:
         self.expect(_names(root / "output") == [self.command.name], f"left: {_names(root / 'output')}")
         self.expect(_names(root / "temporary") == [], f"left: {_names(root / 'temporary')}")
         results = [name for path in (root / "cache").glob("results-*") for name in _names(path)]
-        hidden = [name for name in results if name.startswith(".") and name != ".key"]
+        hidden = [name for name in results if name.startswith(".") and name != TOTAL]
         self.expect(not hidden, f"left in the cache: {hidden}")
 
     def pair(self) -> int:
