@@ -9,11 +9,14 @@ change what a built-in name means.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ConfigError
@@ -104,8 +107,26 @@ class Registry:
             ) from error
 
     def _installed(self) -> list[EntryPoint]:
-        points = entry_points(group=self.group)
+        points = _points(self.group)
         return sorted(points, key=lambda point: (point.dist.name if point.dist else "", point.name))
+
+
+def _points(group: str) -> list[EntryPoint]:
+    return list(_all_points(tuple((folder, _changed(folder)) for folder in sys.path)).select(group=group))
+
+
+@cache
+def _all_points(_: tuple[tuple[str, int], ...]) -> EntryPoints:
+    """The entry points of all packages in the folders of ``sys.path``, each with the time of its last change:
+    to read them takes 10 ms, and a pack asks ten times."""
+    return entry_points()
+
+
+def _changed(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns  # "" is the current one
+    except OSError:
+        return 0
 
 
 #: Packages, or modules, of the protocol :class:`edgepack.compiler.frontend.base.Frontend`, by the name of the
