@@ -33,7 +33,7 @@ def network() -> onnx.ModelProto:
     x = g.op("Relu", g.conv(x, 32, 32, 5, groups=32, stride=2, bias=True))
     x = g.conv(x, 32, 48, 1, bias=True)
     x = g.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    x = g.op("Relu", g.conv(x, 48, 48, 3, groups=3, bias=True))
+    x = g.op("Relu", g.conv(x, 48, 48, 3, groups=3, stride=2, bias=True))
     g.output(g.gemm(g.op("Flatten", g.op("GlobalAveragePool", x)), 48, 40))
     return g.model()
 
