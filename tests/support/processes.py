@@ -4,7 +4,35 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import pytest
+
+from edgepack.errors import ToolchainError
+
+#: Seconds that a program gets which is to be ended: what it does first takes longer on a busy machine.
+TIMES = (1, 5, 40)
+
+
+def printed_before_the_end(
+    run: Callable[[float], object], text: str, who: str = "", times: Sequence[float] = TIMES
+) -> str:
+    """What a program printed whose time was up, and that it was ended then.
+
+    Args:
+        run: runs it for at most so many seconds, and raises ToolchainError.
+        text: what it prints before it hangs; where it does not get so far it gets more time.
+        who: what the error begins with, as a regular expression.
+        times: the seconds, one after the other.
+    """
+    for seconds in times:
+        message = rf"{who}.*did not end within {seconds} s"
+        with pytest.raises(ToolchainError, match=message) as caught:
+            run(seconds)
+        if text in caught.value.detail:
+            return caught.value.detail
+    raise AssertionError(caught.value.detail)
 
 
 def ends(pid: int, seconds: float = 60) -> bool:

@@ -195,5 +195,5 @@ def test_a_trap_is_told(runner: ModuleType, programs: Path) -> None:
 
 @pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
 def test_a_program_that_hangs_is_ended(runner: ModuleType, programs: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"ends\.wasm in (node|wasmtime) did not end within 1 s"):
-        runner.run(load_device(DEVICE), [programs / "ends.wasm", "hang"], timeout=1, cwd=programs)
+    with pytest.raises(ToolchainError, match=r"ends\.wasm in (node|wasmtime) did not end within 0\.4 s"):
+        runner.run(load_device(DEVICE), [programs / "ends.wasm", "hang"], timeout=0.4, cwd=programs)
