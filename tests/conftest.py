@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import edgepack.commands.pack
-import edgepack.pipeline.worker_process
 from edgepack.api import Bundle, pack
-from edgepack.pipeline.worker_process import Worker
-from edgepack.system.progress import Progress
-from tests.support import fake
+from tests.support import fake, shared_worker
 from tests.support.model import write_model
 
 #: About how many seconds the longest files take (`pytest --durations=0` says how long their tests do).
@@ -112,21 +107,8 @@ def small_bundle(small_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
         return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small")
 
 
-@pytest.fixture(scope="session")
-def _worker() -> Iterator[Worker]:
-    with Worker() as worker:
-        yield worker
-
-
-@pytest.fixture(scope="module")
-def shared_worker(_worker: Worker) -> Iterator[None]:
-    """All packs of this process are compiled by one child: TVM is loaded once, not for each of them."""
-
-    @contextmanager
-    def lend(*, progress: Progress) -> Iterator[Worker]:
-        _worker.progress = progress
-        yield _worker
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edgepack.commands.pack, "Worker", lend)
+@pytest.fixture(scope="session", autouse=True)
+def _one_worker() -> Iterator[None]:
+    """All packs of this process are compiled by one child."""
+    with pytest.MonkeyPatch.context() as patch, shared_worker.installed(patch.setattr):
         yield

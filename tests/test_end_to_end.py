@@ -25,8 +25,6 @@ from workbench.models.counted import detector
 from workbench.models.evaluate import random_inputs, run_onnxruntime
 from workbench.models.odd import ODD, together
 
-pytestmark = pytest.mark.usefixtures("shared_worker")
-
 ROOT = Path(__file__).parents[1]
 
 #: A network of each family; tests/compiler/planner/test_networks.py has the kernels of all of them.

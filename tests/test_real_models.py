@@ -25,8 +25,6 @@ from models_of_wheels import Model
 from real_models import Result, Strict, Times
 
 SCRIPT = Path(real_models.__file__)
-pytestmark = pytest.mark.usefixtures("shared_worker")
-
 #: As Silero's detector: what is computed stands in the branches of an If on the sampling rate.
 VOICE = Model(
     "voice", "voices==1.0", "voices/voice.onnx", "is it speech", shapes={"x": [1, 64]}, const={"sr": 16000}

@@ -52,7 +52,6 @@ def external_model(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("shared_worker")
 def test_a_model_in_such_a_folder_is_packed_checked_shown_and_loaded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,7 +152,6 @@ def test_an_update_needs_the_same_choices(
     assert made.params_id == edgepack.Bundle(packed).manifest.params.id
 
 
-@pytest.mark.usefixtures("shared_worker")
 def test_a_pack_with_tuned_schedules_is_reproducible(tuned: Callable[..., Path], tmp_path: Path) -> None:
     """By the compiler itself, nothing from the cache, the choices from one file or from two."""
     model = save(build("mlp"), tmp_path)

@@ -143,7 +143,7 @@ def test_what_cannot_be_one_file_is_refused(small_bundle: Bundle, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_firmware_of_it_runs_on_an_emulated_board(tmp_path: Path, shared_worker: None) -> None:
+def test_firmware_of_it_runs_on_an_emulated_board(tmp_path: Path) -> None:
     """The bundle's own check of recorded data, with the single file in place of the bundle's sources."""
     bundle = pack(save(build("ds_cnn"), tmp_path, "ds_cnn.onnx"), "cortex-m4", tmp_path / "bundle")
     (made,) = export(bundle, "c-single-file", tmp_path / "dist")

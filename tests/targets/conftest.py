@@ -31,11 +31,6 @@ def small_classifier() -> Graph:
     return g
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_worker(shared_worker: None) -> None:
-    """What is packed here is packed for other devices, not in other processes."""
-
-
 @pytest.fixture(scope="session")
 def npm_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, edgepack.Bundle]:
     """npm packages by the mode of their params: `file` and `caller` take an image, 32 x 32, and give 100
