@@ -112,14 +112,14 @@ class Registry:
 
 
 def _points(group: str) -> list[EntryPoint]:
-    return list(_all_points(tuple((folder, _changed(folder)) for folder in sys.path)).select(group=group))
+    return list(_points_in(group, tuple((folder, _changed(folder)) for folder in sys.path)))
 
 
 @cache
-def _all_points(_: tuple[tuple[str, int], ...]) -> EntryPoints:
+def _points_in(group: str, _: tuple[tuple[str, int], ...]) -> EntryPoints:
     """The entry points of all packages in the folders of ``sys.path``, each with the time of its last change:
     to read them takes 10 ms, and a pack asks ten times."""
-    return entry_points()
+    return entry_points(group=group)
 
 
 def _changed(folder: str) -> int:
