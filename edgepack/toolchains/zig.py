@@ -59,6 +59,10 @@ _MANY_SOURCES = ("windows", "wasi")
 #: -fstrip as it makes of -s.
 _MODES = {"-Os": "-OReleaseSmall", "-O2": "-OReleaseFast"}
 
+#: The first links that came to their end in this process, in which cache: what they built stays there as long
+#: as the process holds it (``pipeline/compiler_cache.py``).
+_PREPARED: set[tuple[str, ...]] = set()
+
 #: What is said once it takes longer than so many seconds, and how long until the link is tried anyway.
 _MOMENT, _PATIENCE = 1.0, 900.0
 
@@ -120,19 +124,26 @@ class ZigToolchain(Toolchain):
 
     @contextmanager
     def preparation(self) -> Iterator[None]:
-        """Builds libc and compiler-rt by linking something: they depend on the target only."""
+        """Builds libc and compiler-rt by linking something, once: they depend on the target only."""
         if self.device.bare_metal:
             yield
             return
         with temporary_folder() as name:
             folder = Path(name)
+            command, environment = self._first_link(folder), self.building_environment
+            what = environment["ZIG_GLOBAL_CACHE_DIR"], *(word.replace(str(folder), "") for word in command)
+            if what in _PREPARED:
+                yield
+                return
             (folder / "empty.c").write_text("int main(void) { return 0; }\n", encoding="utf-8")
-            with background(self._first_link(folder), cwd=folder, env=self.building_environment) as running:
+            with background(command, cwd=folder, env=environment) as running:
                 self._preparing = running
                 try:
                     yield
                 finally:
                     self._preparing = None
+                    if not running():
+                        _PREPARED.add(what)
 
     def wait_until_prepared(self, progress: Progress) -> None:
         if self._preparing is None:
