@@ -20,6 +20,7 @@ from edgepack.compiler.planner.ram_budget import arena_limit, fit_ram
 from edgepack.compiler.planner.regions import linked
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.shared_kernels import share_kernels
+from edgepack.compiler.planner.single_iterations import without_single_iterations
 from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
@@ -129,7 +130,9 @@ def lay_out(program: Program, selector: KernelSelector, signature: Signature, na
         built = laid_out(program)
     counted = None if target.computes_floats else floats.count
     built = replace(built, plan=replace(built.plan, float_calls=counted))
-    return share_kernels(built) if target.freestanding and target.optimize == "size" else built
+    if not target.freestanding or target.optimize != "size":
+        return built
+    return without_single_iterations(share_kernels(built))
 
 
 def _of_options(target: CpuTarget) -> Iterator[str]:

@@ -312,12 +312,10 @@ class Emitter:
 
     def loop(self, begin: Index, end: Index, body: Callable[[Any], None]) -> None:
         """for i in [begin, end); nothing is emitted for an empty range, no loop for one iteration."""
-        if isinstance(begin, int) and isinstance(end, int):
-            if end <= begin:
-                return
-            if end - begin == 1:
+        if isinstance(begin, int) and isinstance(end, int) and end - begin <= 1:
+            if end > begin:
                 body(index(begin))
-                return
+            return
         self._for(begin, index(end) - index(begin), body)
 
     def _for(self, begin: Index, extent: Expr, body: Callable[[Any], None]) -> None:
@@ -358,9 +356,10 @@ class Emitter:
         self.add(tirx.While(more, self.block(iteration)))
 
     def not_unrolled(self, i: Any) -> None:
-        """Has LLVM not unroll the loop around the current block, of counter ``i``, with ``--optimize size``:
-        for Cortex-M it does so even where a loop's length is unknown, unless there is a vector in it."""
-        if self.short and self.target and self.target.arch in CORTEX_M and not self.target.vector_bits:
+        """Has LLVM not unroll the loop around the current block, of counter ``i`` (a number: there is none),
+        with ``--optimize size``: it does for Cortex-M, of any length, unless there is a vector in it."""
+        scalar = self.target and self.target.arch in CORTEX_M and not self.target.vector_bits
+        if self.short and scalar and not isinstance(i, tirx.IntImm):
             self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", self.splat(i, 2))))
 
     def branch(

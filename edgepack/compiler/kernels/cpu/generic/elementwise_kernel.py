@@ -258,6 +258,7 @@ class ElementwiseKernel(KernelBuilder):
                     variables = row.variables.child()
                     last = first + (period.times - 1) * step
                     at(self._lane_position(variables, i, step, first, last), variables)
+                self.e.not_unrolled(i)
 
             self.e.loop(0, period.times, iteration)
 

@@ -118,6 +118,7 @@ class _Context:
             def inside(i: Expr) -> None:
                 child = variables.child()
                 level(k + 1, [*place, self.loop_variable(child, f"n{k}", i, 1, extents[k] - 1)], child)
+                self.e.not_unrolled(i)
 
             self.e.loop(0, extents[k], inside)
 
