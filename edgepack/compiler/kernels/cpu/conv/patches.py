@@ -72,7 +72,10 @@ class Patches(ImplicitGemm):
         if self.by_rows and (self.elements.batch != 1 or self.elements.depth_window):
             raise RuleError("rows of several images")
         row = self.bytes_of_element * c.in_channels * self.micro.group
-        tile = self.micro.tile(min(self.pixels, max(2, self.patch_bytes // row)), c.out_channels)
+        most = self.patch_bytes
+        if self.e.short and most:  # one tile for all layers: beside what its images take, a patch is small
+            most = max(most, self.elements.input_elements + self.fused.output_elements)
+        tile = self.micro.tile(min(self.pixels, max(2, most // row)), c.out_channels)
         columns = tile.columns
         if self.e.short:  # one piece of code for all blocks of channels
             columns = next(n for n in range(columns, 0, -1) if c.out_channels % n == 0)
