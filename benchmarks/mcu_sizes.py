@@ -1,8 +1,9 @@
 """Flash and RAM of int8 networks on a Cortex-M4, beside what others make of them:
 ``python benchmarks/mcu_sizes.py FOLDER [--only WORD] [--tflm SOURCES] [--write]``.
 
-FOLDER has MLPerf Tiny's .tflite files, of int8 and of float32. Each network is made firmware by edgepack, by
-bakenn over CMSIS-NN 4.0.0, by emx-onnx-cgen, and by TFLite Micro over CMSIS-NN. All is compiled for size
+FOLDER has MLPerf Tiny's .tflite files, of int8 and of float32. Each network is made firmware by edgepack,
+with default options and with ``--optimize size``, by bakenn over CMSIS-NN 4.0.0, by emx-onnx-cgen, and by
+TFLite Micro over CMSIS-NN. All is compiled for size
 (-Os), linked with a bundle's start code, and run under qemu, where the stack is painted and instructions are
 counted. RAM is all of it: arena, variables, input, output, stack; TFLite Micro's input and output are in its
 arena. A softmax at the end is left out.
@@ -12,7 +13,8 @@ network, quantised by ONNX Runtime to operators of integers, and has to agree wi
 is compiled by arm-none-eabi-g++: SOURCES is a folder with checkouts of tensorflow/tflite-micro,
 google/flatbuffers (of the version that its schema asks for), google/gemmlowp, google/ruy and
 ARM-software/CMSIS-NN. Without it only the arena is known, of pip's package for this machine, whose pointers
-have 64 bits. ``--write`` makes the section in notes/microcontrollers.md.
+have 64 bits. ``--write`` makes the section in notes/microcontrollers.md, and keeps TFLite Micro's rows there
+without it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import mcu_emx
 import mcu_tflm
-from markdown import note, replace_section, table
+from markdown import note, read_section, read_tables, replace_section, table
 from mcu_instructions import FLASH, FOLDER, HERE, RAM, generated
 
 import edgepack
@@ -39,6 +41,10 @@ from edgepack.objectfiles.code_size import section_bytes
 HEADING = "Flash and RAM beside others"
 ICOUNT = "shift=7,sleep=off"
 DEVICE = "cortex-m4"
+#: What TFLite Micro's row is called where its arena is known only.
+ARENA = "TFLite Micro"
+#: Behind the name of an engine whose results are not LiteRT's.
+OTHER = " (other results)"
 START = ("vectors", "start", "semihosting", "library")
 
 
@@ -116,16 +122,16 @@ def rows(model: Path, tflm: Path | None) -> list[list[str]]:
     """The rows of a network."""
     static, made = generated(model, DEVICE)
     network = model.stem.removeprefix("mlperf_tiny_").removesuffix("_int8")
-    bundle = edgepack.pack(static, DEVICE, FOLDER / model.stem / "bundle")
+    folder = FOLDER / model.stem
+    bundle = edgepack.pack(static, DEVICE, folder / "bundle")
+    small = edgepack.pack(static, DEVICE, folder / "small", optimize="size")
     (recorded,), (expected,) = ((bundle.path / "test").glob(f"{kind}_*.bin") for kind in ("input", "output"))
-    board = Board(bundle, recorded, expected.stat().st_size)
-
-    name = bundle.manifest.name
-    flags = [f"-DNETWORK={name}", f"-DMACRO={name.upper()}", f'-DHEADER="{name}.h"']
-    ours = board.by_zig([bundle.path / "lib" / f"lib{name}.a"], flags, "ours")
     right = expected.read_bytes()
-    assert ours.output == right, f"{network}: another result than LiteRT's"
-    found = [_row(network, "edgepack", ours)]
+    board = Board(bundle, recorded, len(right))
+    found = [
+        _row(network, "edgepack", _ours(board, "ours", right)),
+        _row(network, "edgepack, for size", _ours(Board(small, recorded, len(right)), "small", right)),
+    ]
 
     vendor, empty = made / "third_party", FOLDER / "empty"
     empty.mkdir(exist_ok=True)
@@ -151,9 +157,24 @@ def rows(model: Path, tflm: Path | None) -> list[list[str]]:
         found.append(_row(network, "TFLite Micro, CMSIS-NN" + _other(used, right), used))
     else:
         arena = mcu_tflm.host_arena(static, FOLDER)
-        found.append(
-            [network, "TFLite Micro", "", f"{arena / 1024:.1f} (arena, pointers of 64 bits)", "", ""]
-        )
+        found.append([network, ARENA, "", f"{arena / 1024:.1f} (arena, pointers of 64 bits)", "", ""])
+    return found
+
+
+def _with_kept(measured: list[list[str]]) -> list[list[str]]:
+    """The measured rows, and in place of arenas, and of networks that are not measured, those of the notes."""
+    old = read_tables(read_section(HEADING, note("Microcontrollers")))[0][1:]
+    found = {(row[0], row[1].removesuffix(OTHER)): row for row in measured if row[1] != ARENA}
+    kept = [row for row in old if (row[0], row[1].removesuffix(OTHER)) not in found]
+    return sorted([*found.values(), *kept], key=lambda row: row[0])
+
+
+def _ours(board: Board, name: str, right: bytes) -> Sizes:
+    """The image of a bundle's own library."""
+    model = board.bundle.manifest.name
+    flags = [f"-DNETWORK={model}", f"-DMACRO={model.upper()}", f'-DHEADER="{model}.h"']
+    found = board.by_zig([board.bundle.path / "lib" / f"lib{model}.a"], flags, name)
+    assert found.output == right, f"{model}: another result than LiteRT's"
     return found
 
 
@@ -163,7 +184,7 @@ def _row(network: str, engine: str, sizes: Sizes) -> list[str]:
 
 
 def _other(sizes: Sizes, right: bytes) -> str:
-    return "" if sizes.output == right else " (other results)"
+    return "" if sizes.output == right else OTHER
 
 
 def _signed(data: bytes) -> list[int]:
@@ -181,9 +202,10 @@ def main() -> None:
     models = sorted(options.folder.glob("mlperf_tiny_*_int8.tflite"))
     chosen = [one for one in models if not options.only or any(word in one.stem for word in options.only)]
     header = ["network", "made by", "flash, KiB", "RAM, KiB", "of it stack", "10^6 instructions"]
-    text = table(header, [row for model in chosen for row in rows(model, options.tflm)], left=2)
-    print(text)
+    measured = [row for model in chosen for row in rows(model, options.tflm)]
+    print(table(header, measured, left=2))
     if options.write:
+        text = table(header, _with_kept(measured), left=2)
         replace_section(HEADING, text, Path(__file__).name, note("Microcontrollers"))
 
 

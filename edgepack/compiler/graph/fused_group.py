@@ -55,6 +55,9 @@ class FusedGroup:
             values are.
         narrow_params: indices of its constant parameters of int32 that are to be stored as a narrower type,
             which has their values, and that type.
+        word_params: of its constant parameters that share words, the one of factors, the other, and what is
+            subtracted from that (:func:`edgepack.compiler.kernels.narrow_integers.as_words`). A kernel may
+            read them so, or as ``narrow_params`` says.
         callers_params: indices of its parameters that are inputs or outputs of the model: they lie in the
             caller's memory, which is aligned to an element and no more.
         by_rows: whether the tasks of its kernels are to be the rows of its output, an image of (1, height,
@@ -75,6 +78,7 @@ class FusedGroup:
     origin: str = ""
     float16_params: frozenset[int] = frozenset()
     narrow_params: frozenset[tuple[int, str]] = frozenset()
+    word_params: frozenset[tuple[int, int, int]] = frozenset()
     callers_params: frozenset[int] = frozenset()
     by_rows: bool = False
     rounded_to: str = ""

@@ -53,12 +53,15 @@ class Operand:
         index: which one of its kind.
         offset: bytes from its start to where the pointer points, of a "param" or an "output".
         narrowed: type of which the elements of a "param", a constant, are stored; "" for its own.
+        beside: of a "param" whose numbers share words with those of another constant, which that is, and what
+            is subtracted from it (:func:`edgepack.compiler.kernels.narrow_integers.as_words`).
     """
 
     kind: OperandKind
     index: int
     offset: int = 0
     narrowed: str = ""
+    beside: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

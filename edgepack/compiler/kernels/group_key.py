@@ -45,6 +45,8 @@ def _key(fused: FusedGroup) -> str:
         "narrow_params": sorted(fused.narrow_params),
         "by_rows": fused.by_rows,
     }
+    if fused.word_params:
+        whole["word_params"] = sorted(fused.word_params)
     text = repr(sorted(whole.items()))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
     more = ["..."] if len(fused.operators) > NAMED else []

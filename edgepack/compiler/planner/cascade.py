@@ -176,7 +176,11 @@ class _Merge:
                 if id(value) in self.numbers:
                     assert not operand.offset
                     return -1 - self.numbers[id(value)]
-                return self._own(replace(operand, index=self._argument(value)))
+                own = replace(operand, index=self._argument(value))
+                if operand.beside:
+                    other, least = operand.beside
+                    own = replace(own, beside=(self._argument(one.call.arguments[other]), least))
+                return self._own(own)
             case "output":
                 if number < len(self.calls) - 1:
                     return -1 - number

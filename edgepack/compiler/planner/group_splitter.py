@@ -160,6 +160,7 @@ class GroupSplitter:
             origin=self.fused.title,
             float16_params=frozenset(i for i, b in enumerate(params) if b in half),
             narrow_params=frozenset((i, narrow[b]) for i, b in enumerate(params) if b in narrow),
+            word_params=frozenset(),
             callers_params=frozenset(i for i, b in enumerate(params) if b in callers),
         )
         return SubGroup(fused, tuple(numbers), operators, params, writes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, Stage
 from edgepack.compiler.kernels.cpu.generic.copy import copy
-from edgepack.compiler.kernels.narrow_integers import as_narrow
+from edgepack.compiler.kernels.narrow_integers import as_narrow, as_words
 from edgepack.compiler.planner.arena import Request, Shared, aligned, plan_arena
 from edgepack.compiler.planner.arena_banks import plan_banks
 from edgepack.compiler.planner.built import Built
@@ -259,6 +259,10 @@ class Layout:
             case "param" | "output":
                 values = call.arguments if operand.kind == "param" else call.results
                 value = values[operand.index]
+                if operand.beside:
+                    other, least = values[operand.beside[0]].index, operand.beside[1]
+                    words = partial(as_words, others=self.program.constants[other], least=least)
+                    return self._constant(self.pool.add(value.index, f"words:{other}:{least}", words))
                 if operand.narrowed:
                     transform = partial(as_narrow, dtype=operand.narrowed)
                     return self._constant(self.pool.add(value.index, operand.narrowed, transform))

@@ -26,7 +26,8 @@ __all__ = ["KernelSelector"]
 
 #: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the row
 #: stride, the parameters that are stored as float16, those in the caller's memory, the type to which products
-#: round their operands, the parameters that are stored as narrower integers, whether tasks are rows.
+#: round their operands, the parameters that are stored as narrower integers, those that share words, whether
+#: tasks are rows.
 _Key = tuple[
     int,
     str,
@@ -36,6 +37,7 @@ _Key = tuple[
     frozenset[int],
     str,
     frozenset[tuple[int, str]],
+    frozenset[tuple[int, int, int]],
     bool,
 ]
 
@@ -132,7 +134,7 @@ class KernelSelector:
         hashed = tvm_ffi.structural_hash(fused.function)
         constants = self._constants[fused.name]
         memory = fused.float16_params, fused.callers_params
-        kinds = *memory, fused.rounded_to, fused.narrow_params, fused.by_rows
+        kinds = *memory, fused.rounded_to, fused.narrow_params, fused.word_params, fused.by_rows
         return hashed, repr(fused.anchor), constants, fused.row_stride, *kinds
 
     def _try(self, fused: FusedGroup, key: _Key, fast_only: bool) -> _Tried:

@@ -83,7 +83,8 @@ def share_kernels(built: Built) -> Built:
         columns = _columns(forms)
         if len(group) == 1 or len(columns) > MOST:
             continue
-        functions[symbols[0]] = _shared(forms, columns)
+        if columns:  # kernels that are the same need no numbers
+            functions[symbols[0]] = _shared(forms, columns)
         for number, symbol in enumerate(symbols):
             numbers = tuple(word for column in columns for word in _words(column, number))
             kernels[symbol] = replace(kernels[symbol], function=symbols[0], numbers=numbers)

@@ -107,6 +107,17 @@ def test_functions_are_fewer_than_kernels(plans: dict[str, Built], name: str) ->
             assert len(kernel.numbers) == len(kernels[kernel.function].numbers)
 
 
+def test_kernels_that_are_the_same_share_a_function_without_numbers(plans: dict[str, Built]) -> None:
+    built = plans["dense"]
+    one = built.plan.kernels[0]
+    functions = {one.symbol: built.functions[one.symbol], "again": built.functions[one.symbol]}
+    plan = replace(built.plan, kernels=(one, replace(one, symbol="again")))
+    shared = share_kernels(replace(built, plan=plan, functions=functions))
+    assert list(shared.functions) == [one.symbol]
+    assert len(shared.functions[one.symbol].params) == len(functions["again"].params)
+    assert [kernel.function for kernel in shared.plan.kernels] == [one.symbol] * 2
+
+
 def test_firmware_shares_where_size_counts() -> None:
     target = load_device("cortex-m4").cpu_target()
     fast, small = (plan_of(dense(), target=replace(target, optimize=o)) for o in ("latency", "size"))

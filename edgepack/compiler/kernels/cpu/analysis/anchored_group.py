@@ -15,7 +15,7 @@ from edgepack.compiler.kernels.cpu.analysis.as_2d import As2d
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param, elements_of
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
-from edgepack.compiler.kernels.cpu.emit.narrowed import narrowed_param
+from edgepack.compiler.kernels.cpu.emit.narrowed import narrowed_param, word_params
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of, read_by
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -45,7 +45,7 @@ class AnchoredGroup:
         row_stride: elements from one row of the output to the next; more than the last dimension has where
             the output is part of a wider tensor.
         callers_params: those of ``params`` that lie in the caller's memory, and ``narrow_params`` those that
-            are stored as narrower types, see :class:`FusedGroup`.
+            are stored as narrower types, ``word_params`` those that share words, see :class:`FusedGroup`.
         by_rows: whether tasks are to be rows of the output, see :class:`FusedGroup`.
         as_2d: how the tensors of a convolution or pooling are images; None for other operators.
     """
@@ -58,6 +58,7 @@ class AnchoredGroup:
     row_stride: int
     callers_params: frozenset[int] = frozenset()
     narrow_params: frozenset[tuple[int, str]] = frozenset()
+    word_params: frozenset[tuple[int, int, int]] = frozenset()
     by_rows: bool = False
     as_2d: As2d | None = None
 
@@ -139,12 +140,18 @@ class AnchoredGroup:
     def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
         narrow = dict(self.narrow_params)
-        return {
-            p: narrowed_param(e, p, elements_of(self.params[p]), narrow[p])
-            if p in narrow
-            else declare_param(e, p, self.params[p])
-            for p in self.epilogue.params
-        }
+        found: dict[int, Buffer] = {}
+        for p, other, least in sorted(self.word_params):
+            if {p, other} <= set(self.epilogue.params):
+                found |= word_params(e, p, other, least, elements_of(self.params[p]))
+        for p in self.epilogue.params:
+            if p not in found:
+                found[p] = (
+                    narrowed_param(e, p, elements_of(self.params[p]), narrow[p])
+                    if p in narrow
+                    else declare_param(e, p, self.params[p])
+                )
+        return found
 
 
 def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
@@ -182,6 +189,7 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         row_stride,
         fused.callers_params,
         fused.narrow_params,
+        fused.word_params,
         fused.by_rows,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):

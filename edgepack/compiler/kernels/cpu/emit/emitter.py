@@ -62,7 +62,7 @@ class Emitter:
         line: elements of a cache line.
         short: whether code is to be short rather than fast, and alike for different numbers.
         operands: what the kernel's pointer parameters are, in order.
-        split: parameters whose numbers lie in two planes, and these (:mod:`.narrowed`).
+        readers: of parameters whose numbers have no elements of their own (:mod:`.narrowed`).
         scratch_bytes: sizes of the scratch operands, by number.
     """
 
@@ -80,7 +80,7 @@ class Emitter:
         self.counter = 0
         self._costs: dict[str, int] = {}
         self._narrow: dict[Buffer, Buffer] = {}
-        self.split: dict[Buffer, tuple[Buffer, Buffer]] = {}
+        self.readers: dict[Buffer, Callable[[Index, int], Expr]] = {}
 
     # Names and statements ------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Emitter:
         Raises:
             RuleError: for a tensor that int32 indices cannot address.
         """
-        self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
+        self.operands.append(Operand(kind, self.number(kind, number)))
         return self._pointer(elements, dtype or self.dtype, stored)
 
     def param(self, number: int, elements: int, dtype: str = "", stored: str = "") -> Buffer:
@@ -150,16 +150,17 @@ class Emitter:
 
     @contextmanager
     def renumbered(self, **numbers: Callable[[int], int]) -> Iterator[None]:
-        """Inside, operands of the given kinds are declared under other numbers.
-
-        For a part of a kernel that declares its operands as if it were the whole one: with
-        ``renumbered(packed=lambda i: i + 1)`` its first packed constant is the second one of the kernel.
-        """
+        """Inside, a part of a kernel declares operands of the given kinds as if it were the whole one: with
+        ``renumbered(packed=lambda i: i + 1)`` its first packed constant is the second one of the kernel."""
         before, self._renumber = self._renumber, {**self._renumber, **numbers}
         try:
             yield
         finally:
             self._renumber = before
+
+    def number(self, kind: OperandKind, number: int) -> int:
+        """The number of an operand in the whole kernel, see :meth:`renumbered`."""
+        return self._renumber.get(kind, int)(number)
 
     # Memory --------------------------------------------------------------------------------------------
 
