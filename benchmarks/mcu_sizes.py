@@ -162,7 +162,7 @@ def rows(model: Path, tflm: Path | None) -> list[list[str]]:
 
 
 def _with_kept(measured: list[list[str]]) -> list[list[str]]:
-    """The measured rows, and in place of arenas, and of networks that are not measured, those of the notes."""
+    """The measured rows, and in place of arenas and of networks that are not measured those of the notes."""
     old = read_tables(read_section(HEADING, note("Microcontrollers")))[0][1:]
     found = {(row[0], row[1].removesuffix(OTHER)): row for row in measured if row[1] != ARENA}
     kept = [row for row in old if (row[0], row[1].removesuffix(OTHER)) not in found]
