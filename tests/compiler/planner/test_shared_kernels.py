@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
+from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.shared_kernels import share_kernels
 from edgepack.config.device import load_device
+from edgepack.objectfiles.code_size import section_bytes
+from tests.targets.test_short_code import network
 from workbench.compiled import plan_of
 from workbench.executor import Executor
 from workbench.models.builder import Graph
@@ -123,3 +129,22 @@ def test_firmware_shares_where_size_counts() -> None:
     fast, small = (plan_of(dense(), target=replace(target, optimize=o)) for o in ("latency", "size"))
     assert len(small.functions) < len(fast.functions) == len(fast.plan.kernels)
     assert len(small.plan.kernels) == len(fast.plan.kernels)
+
+
+def test_loops_that_run_once_in_all_that_share_them_are_none() -> None:
+    target = replace(load_device("cortex-m4").cpu_target(), optimize="size")
+    functions = plan_of(network(), target=target).functions
+    loops = [line for f in functions.values() for line in str(f).splitlines() if "while " in line]
+    assert loops
+    assert not [line for line in loops if re.search(r"< [01]:", line)]
+
+
+def test_a_pool_of_bytes_is_short_loops(tmp_path: Path) -> None:
+    """LLVM unrolls loops of a known length too, unless it is told: they take several times as much then."""
+    g = Graph("pool")
+    x = g.input("x", [1, 25, 5, 64], "int8")
+    x = g.op("ReduceSum", g.op("Cast", x, to=TensorProto.INT32), g.const(np.array([1, 2])), keepdims=0)
+    g.output(g.op("Div", x, g.const(np.array(125, np.int32))), "int32")
+    built = plan_of(g.model(), target=replace(load_device("cortex-m4").cpu_target(), optimize="size"))
+    compile_object(built.functions, load_device("cortex-m4").cpu_target(), tmp_path / "kernels.o")
+    assert section_bytes(tmp_path / "kernels.o")[".text"] < 350
