@@ -136,10 +136,10 @@ class _Follower:
         step, going = (value.name for value in self.body.input[:2])
         places = {value.name: number for number, value in enumerate(self.body.input)}
         results = {name: self.body.output[places[name] - 1].name for name in values}
-        read = {name for node in nodes for name in node.input}
-        fixed = [t for t in self.body.initializer if t.name in read or t.name in results.values()]
-        outside = [t for t in self.model.graph.initializer if t.name in read and t.name in self.constants]
         wanted = list(dict.fromkeys([self.body.output[0].name, *results.values()]))
+        read = {name for node in nodes for name in node.input} | set(wanted)
+        fixed = [t for t in self.body.initializer if t.name in read]
+        outside = [t for t in self.model.graph.initializer if t.name in read and t.name in self.constants]
         inputs = [helper.make_empty_tensor_value_info(name) for name in (step, going, *values)]
         outputs = [helper.make_empty_tensor_value_info(name) for name in wanted]
         graph = helper.make_graph(nodes, "condition", inputs, outputs, [*fixed, *outside])

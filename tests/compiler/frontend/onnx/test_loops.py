@@ -177,3 +177,16 @@ def test_it_computes_what_onnxruntime_does(tmp_path: Path, limit: int, row: Sequ
     compiled.check("m", seed=limit)
     assert any(kernel.branch for kernel in compiled.plan("m").kernels) == (limit > 2), "or it was written out"
     assert random_inputs(model, 1)["sequence"].shape == (40, *row)
+
+
+def test_trips_are_counted_where_the_condition_is_a_constant_of_the_body() -> None:
+    """As PyTorch exports scripted loops: an Identity of a constant, which is folded into the body."""
+    model = of_tensorflow()
+    loop = model.graph.node[0]
+    body = attributes(loop)["body"]
+    body.output[0].name = "always"
+    body.initializer.append(numpy_helper.from_array(np.asarray(True), "always"))
+    model.graph.initializer.append(numpy_helper.from_array(np.int64(7), "seven"))
+    loop.input[0] = "seven"
+    assert count_trips(model)
+    assert (number(model, loop.input[0]), loop.input[1]) == (7, "")

@@ -181,12 +181,14 @@ def _looped(
     body.initializer.extend(scanned.initializer)
     body.initializer.append(numpy_helper.from_array(np.asarray(length - 1, np.int64), last))
     if any(reverse for *_, reverse in read):
-        body.node.append(helper.make_node("Sub", [last, step], [f"{prefix}/back"]))
+        body.node.append(helper.make_node("Sub", [last, step], [f"{prefix}/back"], name=f"{prefix}/back"))
     for value, (name, axis, reverse) in zip(scanned.input[len(states) :], read, strict=True):
         place = f"{prefix}/back" if reverse else step
-        body.node.append(helper.make_node("Gather", [name, place], [value.name], axis=axis))
+        body.node.append(
+            helper.make_node("Gather", [name, place], [value.name], name=f"{prefix}/{value.name}", axis=axis)
+        )
     body.node.extend(scanned.node)
-    body.node.append(helper.make_node("Identity", [going], [f"{going}_on"]))
+    body.node.append(helper.make_node("Identity", [going], [f"{going}_on"], name=f"{going}_on"))
     scalar = [
         graph_input(step, onnx.TensorProto.INT64, []),
         graph_input(going, onnx.TensorProto.BOOL, []),
