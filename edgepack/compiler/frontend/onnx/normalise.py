@@ -22,8 +22,10 @@ from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
+from edgepack.compiler.frontend.onnx.loop_lists import stack_lists
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
+from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
@@ -127,7 +129,8 @@ def unrolled(
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     model = _folded(model, limits)
-    while count_trips(model) or rewrites.unroll(model) or lighten_loops(model):
+    stack_lists(model)
+    while count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
         model = _folded(model, limits)
     return model
 

@@ -162,11 +162,19 @@ class _Layer:
 
     def _input_products(self, x: Any, w: Any, bias: Any) -> Any:
         """[..., directions * gates * size]: of all steps and directions in one product."""
+        from tvm import relax
+
         from edgepack.compiler.graph.rewrite import shape_of
 
         directions, columns, depth = shape_of(w)
-        flat = self._op("reshape", w, (directions * columns, depth))
-        products = self._op("matmul", x, self._op("permute_dims", flat, [1, 0]))
+        chosen = _chosen(w)
+        if chosen is None:
+            flat = self._op("reshape", w, (directions * columns, depth))
+            products = self._op("matmul", x, self._op("permute_dims", flat, [1, 0]))
+        elif chosen == list(range(depth)):
+            products = x
+        else:
+            products = self._op("take", x, relax.const(chosen, "int64"), 2)
         return products if bias is None else self._op("add", products, bias)
 
     def _biases(self, b: Any, recurrence: Any) -> tuple[Any, Any]:
@@ -203,6 +211,23 @@ class _Layer:
     def _refused(self, why: str, hint: str) -> ModelError:
         name = self.attributes["tvm_custom"]["name"] or "without name"
         return ModelError(f"The {self.cell.upper()} node {name} cannot be compiled: {why}.", hint=hint)
+
+
+def _chosen(w: Any) -> list[int] | None:
+    """The column of the inputs that each row of constant weights is, where they only choose some, for the
+    products were made before; None of other weights.
+
+    Args:
+        w: [directions, gates * size, columns].
+    """
+    from edgepack.compiler.graph.rewrite import is_constant, numpy_of, shape_of
+
+    if shape_of(w)[2] == 1 or not is_constant(w):
+        return None
+    weights = numpy_of(w).reshape(-1, shape_of(w)[2])
+    if not ((weights != 0).sum(axis=1) == 1).all() or not (weights.max(axis=1) == 1).all():
+        return None
+    return [int(column) for column in weights.argmax(axis=1)]
 
 
 CONVERTERS = {cell.upper(): _converter(cell) for cell in ("rnn", "gru", "lstm")}
