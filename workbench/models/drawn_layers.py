@@ -23,6 +23,7 @@ DEFECTS = {
     "the trip's number is a factor": ("LSTM", "GRU", "RNN"),
     "every second element is read": ("LSTM", "GRU", "RNN"),
     "a mask chooses": ("LSTM", "GRU", "RNN"),
+    "a mask chooses one state": ("LSTM",),
     "the state is projected": ("LSTM",),
 }
 
@@ -49,12 +50,16 @@ class DrawnLayer:
         self.columns, self.size = int(rng.integers(1, 6)), int(rng.integers(1, 8))
         self.rank = self.draw("rank", 2, 2, 3)
         self.loop = self.draw("loop", "Loop", "Loop", "condition", "Scan", "buffer")
-        if defect == "every second element is read":
+        if defect in ("every second element is read", "a mask chooses one state"):
             self.loop = "Loop"
         self.backwards = self.draw("backwards", False, True)
         self.time = self.draw("time axis", 0, 1)
         self.order = [str(gate) for gate in rng.permutation(GATES[self.cell])]
         self.sigmoid = self.draw("sigmoid", "Sigmoid", "Sigmoid", "HardSigmoid", "Clip", "Min")
+        masks = not defect and self.loop != "Scan"
+        self.masked = self.draw("mask", "", "", "given", "opposite") if masks else ""
+        if defect == "a mask chooses one state":
+            self.about["mask"] = self.masked = "given"
         self.body: list[onnx.NodeProto] = []
         self.inner: dict[str, np.ndarray] = {}
         self.outer: dict[str, np.ndarray] = {}
@@ -225,7 +230,9 @@ class DrawnLayer:
             mask = self.op("Greater", self.op("ReduceMax", x, axes=[-1], keepdims=1), self.const(0))
             new = {name: self.op("Where", mask, new[name], states[name]) for name in new}
         stacked = new["h"]
-        if self.defect == "the cell's state is stacked":
+        if self.masked:
+            new, stacked = self._masked(new, states)
+        elif self.defect == "the cell's state is stacked":
             stacked = new["c"]
         elif self.defect == "the state before is stacked":
             stacked = states["h"]
@@ -234,10 +241,41 @@ class DrawnLayer:
             stacked = self.op("Relu", self.product(stacked, self.size, self.size))
         return new, stacked
 
+    def _masked(self, new: Mapping[str, str], states: Mapping[str, str]) -> tuple[dict[str, str], str]:
+        """States that are others where a mask says so, as before elsewhere, and what is stacked."""
+        mask = self.op("Gather", "mask", self._place(), axis=0)
+        opposite = bool(self.about["mask"] == "opposite")
+        if opposite:
+            mask = self.op("Not", mask)
+        form = self.draw("masked by", "Where", "product", "difference")
+
+        def chosen(one: str, other: str) -> str:
+            if form == "Where":
+                return self.op("Where", mask, one, other)
+            number = self.op("Cast", mask, to=TensorProto.FLOAT)
+            if form == "product":
+                rest = self.op("Cast", self.op("Not", mask), to=TensorProto.FLOAT)
+            else:
+                rest = self.op("Sub", self.const(1), number)
+            return self.op("Add", self.op("Mul", number, one), self.op("Mul", other, rest))
+
+        behind = {name: chosen(new[name], states[name]) for name in new if name != "result"}
+        if self.defect:
+            behind["c"] = new["c"]
+        if "result" in states:
+            behind["result"] = chosen(new["h"], states["result"])
+        what = self.draw("stacked", "state", "result", "zeros")
+        if what == "zeros":
+            zeros = self.const(np.zeros((*[1] * (self.rank - 1), self.size)))
+            return behind, chosen(new["h"], zeros)
+        return behind, behind["result" if what == "result" and "result" in behind else "h"]
+
     def _model(self) -> onnx.ModelProto:
         names = ["h", *(["c"] if self.cell == "LSTM" else [])]
         if self.defect == "a step reads the state of two steps before":
             names.append("older")
+        if self.masked and self.draw("result is carried", False, True):
+            names.append("result")
         state = [*[1] * (self.rank - 2), self.batch, self.size]
         element = [*[1] * (self.rank - 2), self.batch, self.columns]
         rows = self.steps * (2 if self.defect == "every second element is read" else 1)
@@ -334,6 +372,8 @@ class DrawnLayer:
         self, loop: onnx.NodeProto, names: Sequence[str], state: list[int], sequence: list[int]
     ) -> onnx.ModelProto:
         inputs = [value("x", sequence)]
+        if self.masked:
+            inputs.append(value("mask", [self.steps, *state[:-1], 1], TensorProto.BOOL))
         for name in names:
             if self.draw(f"{name} at first", "0", "given") == "0":
                 self.outer[f"{name}0"] = np.zeros(state, np.float32)

@@ -55,14 +55,17 @@ def test_more_drawn_loops(first: int) -> None:
 
 
 def test_their_kernels(tmp_path: Path) -> None:
-    """One of each cell is compiled; there is no branch."""
-    drawn = Compiled({f"m{seed}": DrawnLayer(seed).model for seed in range(3)}, tmp_path)
-    for seed, (name, model) in enumerate(drawn.models.items()):
+    """An LSTM with a mask and one of each cell without are compiled; there is no branch."""
+    drawn = Compiled({f"m{seed}": DrawnLayer(seed).model for seed in (0, 1, 5, 9)}, tmp_path)
+    for name, model in drawn.models.items():
         kernels = plan_of(model, name).plan.kernels
         assert "recurrent" in [kernel.rule for kernel in kernels]
         assert all(kernel.branch is None for kernel in kernels)
-        inputs = random_inputs(model, seed)
-        assert_close(model, drawn.run(name, inputs, seed=seed), drawn.expected(name, inputs))
+        inputs = random_inputs(model, 7)
+        masks = (np.zeros_like, np.ones_like, np.asarray) if "mask" in inputs else (np.asarray,)
+        for mask in masks:
+            given = {key: mask(array) if key == "mask" else array for key, array in inputs.items()}
+            assert_close(model, drawn.run(name, given, seed=1), drawn.expected(name, given))
 
 
 # Forms of exporters -----------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Formula, constant
 from edgepack.compiler.frontend.onnx.recurrent_loops.trip import (
+    Choice,
     Found,
     Operator,
     Rows,
@@ -29,6 +31,8 @@ def binary(operator: str, trip: Trip, node: onnx.NodeProto, operands: Sequence[V
     one, other = operands
     if isinstance(one, Schedule) or isinstance(other, Schedule):
         return _scheduled(operator, operands)
+    if isinstance(one, Choice) or isinstance(other, Choice):
+        return _masked(operator, trip, operands)
     shapes = [one.shape for one in operands if isinstance(one, Rows)]
     if not shapes:
         return None
@@ -45,6 +49,31 @@ def binary(operator: str, trip: Trip, node: onnx.NodeProto, operands: Sequence[V
         parts.append(found)
         start = stop
     return [trip.rows(ours.shape, *parts)]
+
+
+def _masked(operator: str, trip: Trip, operands: Sequence[Value]) -> Found:
+    """Rows times a choice; 1 - a choice."""
+    import numpy as np
+
+    one, other = operands
+    if operator == "Sub" and is_array(one) and np.size(one) == 1 and isinstance(other, Choice):
+        opposite = replace(other, is_opposite=not other.is_opposite)
+        return [opposite] if float(np.asarray(one).reshape(-1)[0]) == 1.0 else None
+    rows, choice = operands if isinstance(other, Choice) else operands[::-1]
+    if is_array(rows):
+        rows = _as_rows(trip, rows, [np.broadcast_shapes(rows.shape, choice.shape)])
+    if operator != "Mul" or not isinstance(rows, Rows) or not isinstance(choice, Choice):
+        return None
+    mask = trip.spread(choice, rows.shape)
+    return None if mask is None else [trip.rows(rows.shape, *_times(mask, rows))]
+
+
+def _times(mask: Formula, rows: Rows) -> list[Formula]:
+    """The parts of rows times a formula of all columns."""
+    ends = _ends(rows)
+    return [
+        part.times(mask.columns(end - part.size, end)) for part, end in zip(rows.parts, ends, strict=True)
+    ]
 
 
 def _combined(operator: str, one: Formula, other: Formula) -> Formula | None:
@@ -136,6 +165,19 @@ def _numbers(operands: Sequence[Value]) -> tuple[list[NDArray[Any]], tuple[int, 
 def _where(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) -> Found:
     import numpy as np
 
+    if isinstance(operands[0], Choice):
+        shapes = [one.shape for one in operands[1:] if isinstance(one, Rows)]
+        pair = [_as_rows(trip, value, shapes) if shapes else None for value in operands[1:]]
+        mask = trip.spread(operands[0], shapes[0]) if shapes else None
+        if mask is None or pair[0] is None or pair[1] is None or len(pair[0].shape) != len(shapes[0]):
+            return None
+        opposite = constant(np.ones(mask.size)).plus(mask.scaled(-1.0))
+        sides = [
+            Rows(rows.shape, tuple(_times(one, rows)))
+            for one, rows in zip((mask, opposite), pair, strict=True)
+            if rows is not None
+        ]
+        return binary("Add", trip, node, sides)
     found = _numbers(operands)
     if found is None:
         return None
@@ -147,6 +189,8 @@ def _logical_not(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) ->
     import numpy as np
 
     (one,) = operands
+    if isinstance(one, Choice):
+        return [replace(one, is_opposite=not one.is_opposite)]
     return [Schedule(np.logical_not(one.numbers), one.shape)] if isinstance(one, Schedule) else None
 
 
@@ -157,6 +201,8 @@ def _cast(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) -> Found:
     if isinstance(one, Schedule):
         dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
         return [Schedule(one.numbers.astype(dtype), one.shape)]
+    if isinstance(one, Choice):
+        return [one] if to in (onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL) else None
     return [one] if isinstance(one, Rows) and to == onnx.TensorProto.FLOAT else None
 
 

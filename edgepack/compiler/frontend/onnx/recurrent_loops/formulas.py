@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Atom", "Factor", "Formula", "Function", "Part", "TooLongError", "atom", "constant"]
+__all__ = [
+    "Atom",
+    "Factor",
+    "Formula",
+    "Function",
+    "Mask",
+    "Part",
+    "TooLongError",
+    "atom",
+    "constant",
+    "masked",
+]
 
 #: Products that a formula may have: a GRU's result has three, of two factors each.
 MOST_PRODUCTS = 12
@@ -86,6 +97,22 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
+class Mask:
+    """0 or 1, the same in ``size`` columns: the one column of an element of a sequence of truths."""
+
+    atom: Atom
+    size: int
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.atom.key}?{self.size}"
+
+    def columns(self, start: int, stop: int) -> Mask:
+        """Some of them."""
+        return Mask(self.atom, stop - start)
+
+
+@dataclass(frozen=True, eq=False)
 class Function:
     """An ONNX operator of one operand, element by element; of no name: the operand itself, as one factor.
 
@@ -110,7 +137,7 @@ class Function:
         return Function(self.name, self.argument.columns(start, stop), self.numbers)
 
 
-Factor = Part | Function
+Factor = Part | Mask | Function
 
 #: Products by their factors' keys: factors and coefficients, float64 [columns].
 Products = Mapping[tuple[str, ...], tuple[tuple[Factor, ...], "NDArray[Any]"]]
@@ -158,7 +185,7 @@ class Formula:
 
     def _atoms(self) -> Iterator[Atom]:
         yield from (one for one, _ in self.matrices.values())
-        yield from (one.atom for one in self._factors() if isinstance(one, Part))
+        yield from (one.atom for one in self._factors() if not isinstance(one, Function))
 
     def _factors(self) -> Iterator[Factor]:
         return (one for factors, _ in self.products.values() for one in factors)
@@ -262,6 +289,30 @@ class Formula:
         return Formula(np.zeros(self.size), {}, {(one.key,): ((one,), np.ones(self.size))})
 
     @property
+    def masks(self) -> dict[str, Atom]:
+        """What masks it, by key, but inside of functions."""
+        return {one.atom.key: one.atom for one in self._factors() if isinstance(one, Mask)}
+
+    def where(self, key: str, is_one: bool) -> Formula:
+        """What it is where a mask, by its atom's key, is 1, or is 0."""
+        import numpy as np
+
+        bias, total = self.bias.copy(), Formula(np.zeros(self.size), self.matrices)
+        kept = []
+        for factors, c in self.products.values():
+            rest = [one for one in factors if not (isinstance(one, Mask) and one.atom.key == key)]
+            if len(rest) < len(factors) and not is_one:
+                continue
+            alone = rest[0] if len(rest) == 1 else None
+            if not rest:
+                bias = bias + c
+            elif isinstance(alone, Function) and not alone.name:
+                total = total.plus(alone.argument.scaled(c))
+            else:
+                kept.append((rest, c))
+        return total.plus(Formula(bias, {}, _collected(kept)))
+
+    @property
     def as_function(self) -> Function | None:
         """The function that it is, if it is nothing but one."""
         if self.matrices or self.bias.any() or len(self.products) != 1:
@@ -279,7 +330,9 @@ def _collected(products: Any) -> Products:
     """Factors and coefficients by key; coefficients of the same factors added up. Raises TooLongError."""
     found: dict[tuple[str, ...], tuple[tuple[Factor, ...], NDArray[Any]]] = {}
     for factors, c in products:
-        ordered = tuple(sorted(factors, key=lambda one: one.key))
+        different = {one.key: one for one in factors if isinstance(one, Mask)}  # one times itself is itself
+        rest = [one for one in factors if not isinstance(one, Mask)]
+        ordered = tuple(sorted([*different.values(), *rest], key=lambda one: one.key))
         keys = tuple(one.key for one in ordered)
         if len(keys) > MOST_FACTORS:
             raise TooLongError
@@ -296,6 +349,14 @@ def atom(one: Atom) -> Formula:
 
     part = Part(one, 0, one.size)
     return Formula(np.zeros(one.size), {}, {(part.key,): ((part,), np.ones(one.size))})
+
+
+def masked(one: Atom, size: int) -> Formula:
+    """The formula that is a mask."""
+    import numpy as np
+
+    factor = Mask(one, size)
+    return Formula(np.zeros(size), {}, {(factor.key,): ((factor,), np.ones(size))})
 
 
 def constant(row: NDArray[Any]) -> Formula:

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.recurrent_loops.cells import Cell, Gate
-from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Atom, Factor, Formula, Part
+from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import (
+    Atom,
+    Factor,
+    Formula,
+    Mask,
+    Part,
+)
+from edgepack.compiler.frontend.onnx.recurrent_loops.masked_steps import MaskedSteps
 from edgepack.compiler.frontend.onnx.recurrent_loops.trip import Sequences
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 __all__ = ["Layers"]
 
@@ -30,24 +38,29 @@ class Layers:
 
     # Layers -----------------------------------------------------------------------------------------------
 
-    def layer(self, cell: Cell, hidden: str, memory: str) -> tuple[str, str, str]:
+    def layer(
+        self, cell: Cell, hidden: str, memory: str, masked: MaskedSteps | None = None
+    ) -> tuple[str, str, str]:
         """The operator of a cell: its results of all steps, the last hidden state and the last cell state
         ("" of others than an LSTM), both [1, batch, size].
 
         Args:
             hidden, memory: the states before the first step, [1, batch, size]; "" for 0.
+            masked: the steps that are made; the results are those of these, from the first on.
         """
         import numpy as np
 
         editor, size = self.editor, cell.hidden.atom.size
         inputs, weights = self._inputs([gate.inputs for gate in cell.gates])
+        if masked is not None:
+            inputs = masked.chosen(inputs, weights.shape[1])
         state = np.concatenate([gate.matrix.T for gate in cell.gates])[None]
         given = [
             inputs,
             editor.const(np.ascontiguousarray(weights[None], np.float32)),
             editor.const(np.ascontiguousarray(state, np.float32)),
             self._biases(cell.gates),
-            "",
+            "" if masked is None else masked.lengths,
             hidden,
         ]
         if cell.operator == "LSTM":
@@ -155,6 +168,11 @@ class Layers:
         return self.editor.const(np.ascontiguousarray(row, np.float32))
 
     def _of_factor(self, one: Factor) -> str:
+        import numpy as np
+
+        if isinstance(one, Mask):
+            zeros = self._row(np.zeros(one.size))
+            return self.editor.op("Add", self.mask(one.atom), zeros)
         if isinstance(one, Part):
             whole = self._of_atom(one.atom)
             if one.is_whole:
@@ -179,6 +197,15 @@ class Layers:
         if one.number not in self.results:
             self.results[one.number] = self._sequence(one)
         return self.results[one.number]
+
+    def mask(self, one: Atom) -> str:
+        """A mask, 1 or 0, [steps, batch, 1]."""
+        import numpy as np
+
+        key = f"{one.key}?"
+        if key not in self._formulas:
+            self._formulas[key] = self.editor.cast(self._of_atom(one), np.dtype(np.float32))
+        return self._formulas[key]
 
     def _sequence(self, one: Atom) -> str:
         """A sequence of the graph around, in the order of the steps."""

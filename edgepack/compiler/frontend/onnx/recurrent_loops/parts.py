@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.recurrent_loops.trip import (
+    Choice,
     Found,
     Operator,
     Outer,
@@ -47,12 +49,14 @@ def _with_shape(trip: Trip, value: Value, shape: Sequence[int]) -> Found:
     """The same elements, in another shape."""
     if isinstance(value, Schedule):
         return [Schedule(value.numbers, tuple(shape))] if prod(shape) == 1 else None
+    if isinstance(value, Choice):
+        return [replace(value, shape=tuple(shape))] if prod(shape) == trip.batch else None
     return [trip.rows(shape, *value.parts)] if isinstance(value, Rows) else None
 
 
 def _reshape(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) -> Found:
     one, wanted = operands[0], integers(operands[1])
-    if wanted is None or not isinstance(one, Rows | Schedule):
+    if wanted is None or not isinstance(one, Rows | Schedule | Choice):
         return None
     kept = [one.shape[i] if size == 0 and i < len(one.shape) else size for i, size in enumerate(wanted)]
     rest = prod(size for size in kept if size != -1)
@@ -71,7 +75,7 @@ def _axes(node: onnx.NodeProto, operands: Sequence[Value]) -> list[int] | None:
 
 def _squeeze(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) -> Found:
     one, axes = operands[0], _axes(node, operands)
-    if axes is None or not isinstance(one, Rows | Schedule):
+    if axes is None or not isinstance(one, Rows | Schedule | Choice):
         return None
     rank = len(one.shape)
     gone = {axis % rank for axis in axes} or {i for i, size in enumerate(one.shape) if size == 1}
@@ -80,7 +84,7 @@ def _squeeze(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) -> Fou
 
 def _unsqueeze(trip: Trip, node: onnx.NodeProto, operands: Sequence[Value]) -> Found:
     one, axes = operands[0], _axes(node, operands)
-    if axes is None or not isinstance(one, Rows | Schedule):
+    if axes is None or not isinstance(one, Rows | Schedule | Choice):
         return None
     rank = len(one.shape) + len(axes)
     places, rest = {axis % rank for axis in axes}, iter(one.shape)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.recurrent_loops.cells import Cell, State, find_cell
 from edgepack.compiler.frontend.onnx.recurrent_loops.elementwise import ELEMENTWISE
-from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Atom, Formula, atom
+from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Atom, Formula, atom, constant, masked
 from edgepack.compiler.frontend.onnx.recurrent_loops.loops import Carried, Loop, origin
 from edgepack.compiler.frontend.onnx.recurrent_loops.one_step import ONE_STEP
 from edgepack.compiler.frontend.onnx.recurrent_loops.parts import PARTS
@@ -29,7 +29,7 @@ from edgepack.compiler.frontend.onnx.rewrites.editor import Editor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Layer", "Piece", "Reading", "float_shape"]
+__all__ = ["Layer", "MaskKey", "Piece", "Reading", "float_shape"]
 
 OPERATORS = {**ELEMENTWISE, **PARTS, **PRODUCTS, **ONE_STEP}
 
@@ -47,13 +47,25 @@ class Piece:
     atom: Atom
 
 
+#: The key of a mask's atom, and whether a state becomes another one where the mask is 1, not where it is 0.
+MaskKey = tuple[str, bool]
+
+
 @dataclass(frozen=True)
 class Layer:
-    """A layer, and the sequence of its results."""
+    """A layer, and the sequence of its results.
+
+    Attributes:
+        pieces: its states.
+        mask: of the trips behind which the states are others than before; "" as key for all.
+        copies: states that are its result too, where the mask is set, each with its own sequence.
+    """
 
     cell: Cell
     pieces: tuple[Piece, ...]
     result: Atom
+    mask: MaskKey = ("", True)
+    copies: tuple[tuple[Piece, Atom], ...] = ()
 
 
 def float_shape(editor: Editor, name: str) -> tuple[int, ...] | None:
@@ -74,6 +86,7 @@ class Reading:
         self.unchanged: set[int] = set()
         self.pieces: dict[int, list[Piece]] = {}
         self.written: set[int] = set()
+        self.masks: dict[str, Atom] = {}
         self.trip = Trip(editor, loop.body, {}, **self._about({}))
         self._given()
 
@@ -143,7 +156,7 @@ class Reading:
             return None
         return by.reshape(-1)[0] if node.op_type == "Add" else -by.reshape(-1)[0]
 
-    def _about(self, results: Mapping[str, Atom]) -> dict[str, Any]:
+    def _about(self, results: Mapping[str, Formula]) -> dict[str, Any]:
         return {
             "batch": self.batch,
             "trips": self.loop.trips,
@@ -160,15 +173,32 @@ class Reading:
         self._read({})
         if self._divided():
             self._read({})
-        results: dict[str, Atom] = {}
+        results: dict[str, Formula] = {}
         while (found := self._next_layer()) is not None:
             self.layers.append(found)
-            assert found.cell.hidden.result is not None
-            results[found.cell.hidden.result.key] = found.result
+            self._add_results(found, results)
             self._read(results)
         return bool(self.layers)
 
-    def _read(self, results: Mapping[str, Atom]) -> None:
+    def _add_results(self, layer: Layer, results: dict[str, Formula]) -> None:
+        """Notes which formulas are the results of a layer."""
+        import numpy as np
+
+        new, (key, where) = layer.cell.hidden.result, layer.mask
+        assert new is not None
+        if not key:
+            results[new.key] = atom(layer.result)
+            return
+        mask = masked(self.masks[key], new.size)
+        opposite = constant(np.ones(new.size)).plus(mask.scaled(-1.0))
+        chosen, other = (mask, opposite) if where else (opposite, mask)
+        results[chosen.times(new).key] = chosen.times(atom(layer.result))
+        for piece, result in ((layer.pieces[0], layer.result), *layer.copies):
+            before = other.times(atom(piece.atom))
+            for behind in (new, atom(layer.result)):
+                results[chosen.times(behind).plus(before).key] = atom(result)
+
+    def _read(self, results: Mapping[str, Formula]) -> None:
         """Reads the trip anew."""
         states = {
             self.loop.carried[place].before: Rows(
@@ -181,9 +211,10 @@ class Reading:
         self.trip.read(OPERATORS)
 
     def _behind(self, place: int) -> Rows | None:
-        """What a state is behind a trip."""
+        """What a state is behind a trip, where it has the shape that it had before."""
         found = self.trip.value(self.loop.carried[place].behind)
-        return found if isinstance(found, Rows) else None
+        shape = tuple(self.editor.shape(self.loop.carried[place].start) or ())
+        return found if isinstance(found, Rows) and found.shape == shape else None
 
     def _divided(self) -> bool:
         """Makes states that a trip joins of several values states of their own; whether there are any."""
@@ -211,13 +242,38 @@ class Reading:
         """A layer of states of which none is another layer's."""
         taken = {piece.atom.key for layer in self.layers for piece in layer.pieces}
         free = [p for pieces in self.pieces.values() for p in pieces if p.atom.key not in taken]
-        states = {piece.atom.key: State(piece.atom, self._piece_result(piece)) for piece in free}
-        cell = find_cell(list(states.values()))
-        if cell is None:
+        results = {piece.atom.key: self._unmasked(piece) for piece in free}
+        for mask in dict.fromkeys(found[0] for found in results.values() if found is not None):
+            alike = {p.atom.key: (p, f[1]) for p in free if (f := results[p.atom.key]) and f[0] == mask}
+            cell = find_cell([State(piece.atom, new) for piece, new in alike.values()])
+            if cell is None:
+                continue
+            used = [cell.hidden, *([cell.memory] if cell.memory is not None else [])]
+            pieces = tuple(alike[state.atom.key][0] for state in used)
+            result = self.sequences.result(cell.hidden.atom.size)
+            copies = self._copies(cell, [one for one in alike.values() if one[0] not in pieces])
+            return Layer(cell, pieces, result, mask, copies if mask[0] else ())
+        return None
+
+    def _copies(self, cell: Cell, others: Sequence[tuple[Piece, Formula]]) -> tuple[tuple[Piece, Atom], ...]:
+        """Other states that are the hidden one behind a trip."""
+        assert cell.hidden.result is not None
+        alike = [piece for piece, new in others if new.key == cell.hidden.result.key]
+        return tuple((piece, self.sequences.result(piece.atom.size)) for piece in alike)
+
+    def _unmasked(self, piece: Piece) -> tuple[MaskKey, Formula] | None:
+        """What a state becomes where a mask is set, or is not, where it stays as it is otherwise."""
+        result = self._piece_result(piece)
+        if result is None or len(result.masks) > 1:
             return None
-        used = [cell.hidden, *([cell.memory] if cell.memory is not None else [])]
-        pieces = tuple(next(p for p in free if p.atom.key == state.atom.key) for state in used)
-        return Layer(cell, pieces, self.sequences.result(cell.hidden.atom.size))
+        before = atom(piece.atom).key
+        for key, one in result.masks.items():
+            self.masks[key] = one
+            for where in (True, False):
+                if result.where(key, not where).key == before:
+                    return (key, where), result.where(key, where)
+            return None
+        return ("", True), result
 
     # Behind the last trip ---------------------------------------------------------------------------------
 
@@ -253,11 +309,19 @@ class Reading:
             for index, own in enumerate(layer.pieces):
                 if own.atom.key == piece.atom.key:
                     return layer, index
+            for own, copied in layer.copies:
+                if own.atom.key == piece.atom.key:
+                    return atom(copied)
         result = self._piece_result(piece)
         if result is None:
             return None
         for layer in self.layers:
             memory = layer.cell.memory
-            if memory is not None and memory.result is not None and memory.result.key == result.key:
+            if (
+                not layer.mask[0]
+                and memory is not None
+                and memory.result is not None
+                and memory.result.key == result.key
+            ):
                 return layer, 1
         return result if result.is_known else None

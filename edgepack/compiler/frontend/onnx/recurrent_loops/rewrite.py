@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Formula
 from edgepack.compiler.frontend.onnx.recurrent_loops.layers import Layers
 from edgepack.compiler.frontend.onnx.recurrent_loops.loops import Loop, Stacked, loop_of, scan_of
-from edgepack.compiler.frontend.onnx.recurrent_loops.reading import Layer, Piece, Reading, float_shape
+from edgepack.compiler.frontend.onnx.recurrent_loops.masked_steps import MaskedSteps
+from edgepack.compiler.frontend.onnx.recurrent_loops.reading import (
+    Layer,
+    MaskKey,
+    Piece,
+    Reading,
+    float_shape,
+)
 from edgepack.compiler.frontend.onnx.recurrent_loops.trip import Rows, Value, Written
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, inner_graphs
@@ -32,7 +39,7 @@ def recognise_layers(model: onnx.ModelProto) -> bool:
     if not any(node.op_type in ("Loop", "Scan") and _is_standard(node) for node in model.graph.node):
         return False
     editor = Editor(model)
-    if editor.opset < 10:  # a Slice has operands since
+    if editor.opset < 11:  # a Slice has operands since 10, and there are CumSums since 11
         return False
     read = {name for node in all_nodes(model.graph) for name in node.input}
     read |= {value.name for value in model.graph.output}
@@ -98,18 +105,42 @@ class Writer:
     def __init__(self, reading: Reading, layers: Layers) -> None:
         self.reading, self.layers, self.editor = reading, layers, reading.editor
         self.lasts: dict[int, tuple[str, str]] = {}
+        self._steps: dict[MaskKey, MaskedSteps] = {}
         for number, found in enumerate(reading.layers):
             starts = [self._start(piece) for piece in found.pieces]
-            every, *last = layers.layer(found.cell, starts[0], starts[1] if len(starts) > 1 else "")
+            if found.mask[0]:
+                self.lasts[number] = self._masked(found, starts)
+                continue
+            hidden, memory = [
+                *(self._or_zero(piece, start) for piece, start in zip(found.pieces, starts, strict=True)),
+                "",
+            ][:2]
+            every, *last = layers.layer(found.cell, hidden, memory)
             layers.results[found.result.number] = every
             self.lasts[number] = (last[0], last[1])
 
+    def _masked(self, found: Layer, starts: Sequence[str]) -> tuple[str, str]:
+        """Writes a layer of which a mask chooses the steps; its last states."""
+        reading, layers, (key, where) = self.reading, self.layers, found.mask
+        if found.mask not in self._steps:
+            mask, sizes = layers.mask(reading.masks[key]), {"steps": layers.steps, "batch": layers.batch}
+            self._steps[found.mask] = MaskedSteps(self.editor, mask, where=where, **sizes)
+        steps, size = self._steps[found.mask], found.result.size
+        every, _, memory = layers.layer(found.cell, starts[0], "".join(starts[1:]), steps)
+        layers.results[found.result.number] = states = steps.behind(every, starts[0], size)
+        for piece, result in found.copies:
+            layers.results[result.number] = steps.behind(every, self._start(piece), size)
+        last = layers.sliced(states, layers.steps - 1, layers.steps, 0)
+        return last, steps.last(memory, starts[1]) if memory else ""
+
+    def _or_zero(self, piece: Piece, start: str) -> str:
+        """A state before the first step; "" for 0."""
+        known = self.editor.constant(self.reading.loop.carried[piece.place].start)
+        return "" if known is not None and not known.any() else start
+
     def _start(self, piece: Piece) -> str:
-        """A state before the first step, [1, batch, size]; "" for 0."""
+        """A state before the first step, [1, batch, size]."""
         name = self.reading.loop.carried[piece.place].start
-        known = self.editor.constant(name)
-        if known is not None and not known.any():
-            return ""
         pieces = self.reading.pieces[piece.place]
         columns = sum(one.atom.size for one in pieces)
         batch = self.reading.batch

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Atom, Formula, TooLongError, atom
+from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import (
+    Atom,
+    Formula,
+    TooLongError,
+    atom,
+    constant,
+    masked,
+)
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, evaluated
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
 
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "Choice",
     "Found",
     "Operator",
     "Outer",
@@ -73,10 +81,25 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Outer:
-    """A float32 tensor of the graph around, or a constant one."""
+    """A tensor of the graph around, of float32 or of truths."""
 
     name: str
     shape: tuple[int, ...]
+    is_bool: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A truth for each row of the batch, or 1 and 0, which differs from trip to trip.
+
+    Attributes:
+        atom: of an element of a sequence of truths.
+        is_opposite: whether it is the opposite of that.
+    """
+
+    shape: tuple[int, ...]
+    atom: Atom
+    is_opposite: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,12 +134,12 @@ class Sequences:
     """The sequences whose elements the trips read, by number.
 
     Attributes:
-        sources: name or array, shape, axis, first element, and step from one trip to the next; None of the
-            results of a layer.
+        sources: name, shape, axis, first element, and step from one trip to the next; None of the results of
+            a layer.
     """
 
     def __init__(self) -> None:
-        self.sources: list[tuple[Any, tuple[int, ...], int, int, int] | None] = []
+        self.sources: list[tuple[str, tuple[int, ...], int, int, int] | None] = []
         self.atoms: list[Atom] = []
         self._known: dict[tuple[Any, ...], int] = {}
 
@@ -141,7 +164,7 @@ class Trip:
 
     Attributes:
         values: of the body, by name.
-        results: by the key of a formula, the element of a sequence that is the same.
+        results: by the key of a formula, the same of elements of sequences.
     """
 
     def __init__(
@@ -153,7 +176,7 @@ class Trip:
         batch: int,
         trips: int,
         sequences: Sequences,
-        results: Mapping[str, Atom],
+        results: Mapping[str, Formula],
     ) -> None:
         from onnx import numpy_helper
 
@@ -204,7 +227,7 @@ class Trip:
         if not isinstance(value, Rows) or len(value.parts) != 1:
             return value
         found = self.results.get(value.parts[0].key) if self.results else None
-        return value if found is None else Rows(value.shape, (atom(found),))
+        return value if found is None else Rows(value.shape, (found,))
 
     def value(self, name: str) -> Value:
         """That of the body, or of the graph around it."""
@@ -220,8 +243,9 @@ class Trip:
             found: Value = self.editor.constant(name)
             if found is None:
                 shape = self.editor.shape(name)
-                known = shape is not None and self.editor.dtype(name) == np.dtype(np.float32)
-                found = Outer(name, tuple(shape)) if known and shape is not None else None
+                dtype = None if shape is None else self.editor.dtype(name)
+                if shape is not None and dtype in (np.dtype(np.float32), np.dtype(np.bool_)):
+                    found = Outer(name, tuple(shape), dtype == np.dtype(np.bool_))
             self._outer[name] = found
         return self._outer[name]
 
@@ -230,7 +254,9 @@ class Trip:
         fits = prod(shape) == self.batch * sum(part.size for part in parts)
         return Rows(tuple(shape), parts) if fits else None
 
-    def element(self, source: Value, where: Schedule, axis: int, shape: Sequence[int]) -> Rows | None:
+    def element(
+        self, source: Value, where: Schedule, axis: int, shape: Sequence[int]
+    ) -> Rows | Choice | None:
         """An element of a sequence in each trip, one behind the other, in either direction.
 
         Args:
@@ -249,8 +275,24 @@ class Trip:
             return None
         columns = count // self.batch
         step = next(iter(steps), 1)
+        if source.is_bool and columns != 1:
+            return None
         one = self.sequences.element(source, axis, int(places[0]), int(step), columns)
-        return self.rows(shape, atom(one))
+        return Choice(tuple(shape), one) if source.is_bool else self.rows(shape, atom(one))
+
+    def spread(self, choice: Choice, shape: Sequence[int]) -> Formula | None:
+        """What a choice is for each column of a value of a shape; None where rows do not lie as in that."""
+        import numpy as np
+
+        try:
+            rows = np.broadcast_to(np.arange(self.batch).reshape(choice.shape), shape)
+        except ValueError:
+            return None
+        rows = rows.reshape(self.batch, -1)
+        if not (rows == np.arange(self.batch)[:, None]).all():
+            return None
+        found = masked(choice.atom, rows.shape[1])
+        return constant(np.ones(found.size)).plus(found.scaled(-1.0)) if choice.is_opposite else found
 
 
 def is_array(value: Value) -> bool:
