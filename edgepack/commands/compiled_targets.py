@@ -85,15 +85,18 @@ def compile_for_targets(
 def targets_of(devices: Sequence[Device], options: PackOptions) -> list[tuple[Device, Target]]:
     """What kernels are compiled for, in the order in which the library tries them: the GPU of the device,
     which is the last one, then each kind of CPU."""
+    own = [device.cpu_target() for device in devices]
+    widths = tuple(cpu.vector_bits for cpu in own)
     cpus = [
         replace(
-            device.cpu_target(),
+            cpu,
             threads=devices[-1].threads,
             optimize=options.optimize,
             opt_level=options.opt_level,
             strict_math=options.strict_math,
+            library_vector_bits=widths if len(set(widths)) > 1 else (),
         )
-        for device in devices
+        for cpu in own
     ]
     gpu = devices[-1].gpu_target(cpus[-1], options.precision or "fp32")
     if gpu is None:

@@ -77,6 +77,8 @@ class CpuTarget:
             denormal numbers: results differ from the model's own arithmetic by the order of sums only.
         float16_weights: weights that are float16 numbers are stored as such.
         float16_products: products by constant weights are computed in float16 (``--precision fp16``).
+        library_vector_bits: widths of a SIMD register, in bits, of all kinds of CPU that a library is for,
+            where they differ: (512, 256, 128); (): constants need not agree with those of other kernels.
         arena_room: what each memory of a microcontroller has room for of the arena, the nearest first; ():
             there is one memory, without a limit.
         tensors_beside: index of the one in which a model's inputs and outputs lie too; -1: none.
@@ -103,6 +105,7 @@ class CpuTarget:
     strict_math: bool = False
     float16_weights: bool = False
     float16_products: bool = False
+    library_vector_bits: tuple[int, ...] = ()
     arena_room: tuple[int, ...] = ()
     tensors_beside: int = -1
 
@@ -308,6 +311,13 @@ class CpuTarget:
         return float(units * max(1, width // 32))
 
     @property
+    def panel_columns(self) -> int:
+        """Columns of the panels in which all kinds of CPU of a library have weights of float32, so that they
+        read the same bytes: a cache line's; 0 where each kernel has them as its own register tile reads
+        them."""
+        return CACHE_LINE_BYTES // DTYPE_BYTES["float32"] if self.library_vector_bits else 0
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes of a SIMD register, or of a float32 where there are none."""
         return max(4, self.vector_bits // 8)
@@ -329,7 +339,7 @@ class CpuTarget:
     def from_json(cls, data: dict[str, Any]) -> CpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
-        lists = {key: tuple(data[key]) for key in ("features", "arena_room")}
+        lists = {key: tuple(data[key]) for key in ("features", "library_vector_bits", "arena_room")}
         return cls(**{**fields, **lists})
 
 

@@ -104,6 +104,15 @@ def test_the_kernels_are_those_of_the_devices(bundle: Bundle) -> None:
     assert {artifact.kind for artifact in bundle.manifest.artifacts} == {"shared", "static", "program"}
 
 
+def test_most_params_are_those_of_all_kinds(bundle: Bundle) -> None:
+    """But for depthwise weights; without one order for all, each kind had nearly all that it reads alone."""
+    manifest = bundle.manifest
+    read = max(manifest.params.read, *(one.params_read for one in manifest.variants))
+    own = [manifest.params.own, *(one.params_own for one in manifest.variants)]
+    assert manifest.params.nbytes <= 1.25 * read
+    assert max(own) <= 0.15 * read
+
+
 def test_what_each_kind_of_cpu_costs_is_told(bundle: Bundle) -> None:
     """Each reads params that others read too, and some of its own."""
     manifest = bundle.manifest

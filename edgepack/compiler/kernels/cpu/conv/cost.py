@@ -6,9 +6,10 @@ what it computes. notes/2026-11-21-winograd.md has times of both algorithms, bes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+from edgepack.compiler.kernels.cpu.conv.agreed_forms import agreed_forms
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D, all_1d
 from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
@@ -74,21 +75,36 @@ def winograd_2d_tile(
 ) -> int:
     """Output tile m of F(m x m, r x r) for a convolution of stride 1 by r x r; 0 for the direct one.
 
+    In a library for several kinds of CPU it is one by which others read the same weights, if that is almost
+    as fast (:func:`agreed_forms`).
+
     Args:
         direct: what is computed directly, if that is not ``conv`` itself.
         integers: how these are multiplied, of which the convolution is.
     """
     if not _allowed(target, exact=integers is not None):
         return 0
-    direct, step, outputs = direct or conv, 1.0, OUTPUTS.get(conv.kernel[0], ())
+    if not target.library_vector_bits or integers:
+        costs = _tile_costs(conv, target, direct or conv, integers)
+        return min(costs, key=costs.__getitem__)
+    kinds = {bits: replace(target, vector_bits=bits) for bits in target.library_vector_bits}
+    return agreed_forms({bits: _tile_costs(conv, kind, direct or conv) for bits, kind in kinds.items()})[
+        target.vector_bits
+    ]
+
+
+def _tile_costs(
+    conv: Conv2d, target: CpuTarget, direct: Conv2d, integers: Integers | None = None
+) -> dict[int, float]:
+    """The cost of each output tile m, and of the direct form, which is 0; the arguments as above."""
+    step, outputs = 1.0, OUTPUTS.get(conv.kernel[0], ())
     if integers:
-        best = _direct_cost(direct.in_units(integers.direct.group), target, _step_cost(integers.direct))
+        costs = {0: _direct_cost(direct.in_units(integers.direct.group), target, _step_cost(integers.direct))}
         conv, step = conv.in_units(integers.micro.group), _step_cost(integers.micro)
         outputs = tuple(m for m in outputs if m in integers.tiles)
     else:
-        best = _direct_cost(direct, target)
+        costs = {0: _direct_cost(direct, target)}
     channels = conv.group_in * conv.out_channels
-    chosen = 0
     for m in outputs:
         positions = (m + conv.kernel[0] - 1) ** 2
         nbytes = positions * channels * conv.element_bytes
@@ -98,9 +114,8 @@ def winograd_2d_tile(
         count = step * tiles * positions * channels * _filled(conv, target)
         cost = _product_cost(count, conv.group_in, nbytes, target)
         cost += _transform_cost(conv, target, tiles * positions, tiles * positions, TRANSFORM_COST[m])
-        if cost < best:
-            best, chosen = cost, m
-    return chosen
+        costs[m] = cost
+    return costs
 
 
 def winograd_1d(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Winograd1D | None:
@@ -206,4 +221,5 @@ def worth_fusing(panels: RowPanels, block: int) -> bool:
         return True
     blocks = target.threads * -(-each // block)
     v_bytes = panels.positions * g.input_tiles * g.conv.in_channels * g.conv.element_bytes
-    return blocks * panels.weight_bytes <= ARENA_COST * (2 + panels.column_blocks) * v_bytes
+    read = 2 + replace(panels, split=True).column_blocks
+    return blocks * panels.weight_bytes <= ARENA_COST * read * v_bytes

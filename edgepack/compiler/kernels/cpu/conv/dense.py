@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
@@ -27,7 +29,9 @@ def conv2d(
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     constant = found.operand(1) in constants
-    vectors = half_width_vectors(target, conv.group_out, conv.dtype)
+    # Weights that are computed are packed for the kernel at hand, whatever others read.
+    own = target if constant else replace(target, library_vector_bits=())
+    vectors = half_width_vectors(own, conv.group_out, conv.dtype)
     micro = micro_kernel_for(found.products, conv.group_sizes, vectors, constant=constant)
     layout = f"conv2d:{conv.groups}"
     if fused.by_rows:

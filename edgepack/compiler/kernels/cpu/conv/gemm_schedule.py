@@ -10,6 +10,7 @@ from typing import Any
 
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking, Division
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.weight_panels import block_columns
 from edgepack.compiler.kernels.cpu.emit.indices import balanced_split
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
@@ -102,7 +103,8 @@ class _Proposal:
             micro.check_tile(given.register_tile, conv.group_out)
         weights = conv.depth * conv.group_out * micro.unit_bytes
         self.tile = Tile(*given.register_tile) if given.register_tile else self._tile(weights)
-        self.column_blocks = -(-conv.group_out // self.tile.columns)
+        self.columns = block_columns(self.tile.columns, conv.group_out, micro.panel_columns)
+        self.column_blocks = -(-conv.group_out // self.columns)
         self.weight_stationary = _open(given.weight_stationary, weights > RESIDENT_WEIGHTS)
         self.passes = given.passes or self._passes()
         self.thread_rows = given.thread_rows or self._thread_rows()
@@ -160,7 +162,7 @@ class _Proposal:
         """More than one where the weights of a block of columns and the next ones would push each other out
         of the L2 cache; the tiles' sums wait in the thread's scratch."""
         c, l2_bytes = self.conv, self.target.l2_bytes
-        nbytes = c.depth * min(self.tile.columns, c.group_out) * self.micro.unit_bytes
+        nbytes = c.depth * min(self.columns, c.group_out) * self.micro.unit_bytes
         if nbytes <= l2_bytes * 3 // 16 or self.tiles == 1:
             return 1
         if not c.pointwise:
@@ -187,7 +189,7 @@ class _Proposal:
         fits = self.target.l2_bytes // 2 // max(1, pixels_per_tile * c.in_channels * unit)
         if self.k_blocks > 1:  # the sums too
             lanes = self.micro.lanes
-            sums = self.tile.rows * (-(-self.tile.columns // lanes) * lanes)
+            sums = self.tile.rows * (-(-self.columns // lanes) * lanes)
             fits = min(fits, self.target.l2_bytes // 16 // (sums * unit))
         fits = max(4, fits)
         least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.passes))

@@ -94,7 +94,7 @@ class ImplicitGemm(KernelBuilder):
         #: Units behind the packed weights: what these pixels read, and what the last vector of a tile that is
         #: not as wide as it does.
         behind = self.conv.group_in if self.conv.padded and self.padding_behind else 0
-        self.zeros = max(behind, micro.overhang)
+        self.zeros = max(behind, micro.panel_columns - 1, micro.overhang)
         self.operands = self._declare()
         self.product = TileProduct(self.e, self.conv, self.blocking, self.operands, self.prefetch_bytes)
 
@@ -141,7 +141,8 @@ class ImplicitGemm(KernelBuilder):
 
     def packings(self) -> tuple[Packing, ...]:
         """The weights as the kernel reads them, and what the padding is, where it does not stand behind."""
-        c, micro, columns, zeros = self.elements, self.micro, self.tile.columns, self.zeros
+        c, micro, zeros = self.elements, self.micro, self.zeros
+        columns = micro.panel_columns or self.tile.columns
         shape = (c.rows, c.kernel[1], c.group_in, c.out_channels)
         param, key = self.fused.operand(1), f"{self.layout}:{columns}:{zeros}"
 
@@ -226,7 +227,7 @@ class ImplicitGemm(KernelBuilder):
 
     def _columns(self, group: Any, column: Any, pixels: Pixels) -> None:
         """All tiles of ``pixels`` for block ``column`` of a group's columns."""
-        blocks, width = self.blocking.column_blocks, self.tile.columns
+        blocks, width = self.blocking.column_blocks, self.blocking.columns
         tail = self.conv.group_out - (blocks - 1) * width
 
         def columns(width: int) -> None:
@@ -240,13 +241,13 @@ class ImplicitGemm(KernelBuilder):
     def _block(self, group: Any, column: Any, width: int, pixels: Pixels) -> None:
         """All tiles of ``pixels`` for a block of ``width`` columns."""
         e, c, blocking = self.e, self.conv, self.blocking
-        weights = e.let((group * c.group_out + column * self.tile.columns) * c.depth)
-        channel = e.let(group * c.group_out + column * self.tile.columns)
+        weights = e.let((group * c.group_out + column * blocking.columns) * c.depth)
+        channel = e.let(group * c.group_out + column * blocking.columns)
         prefetch_index: Any = 0
         if self.prefetch_bytes:
             tiles = blocking.thread_rows * blocking.tile_count
             prefetch_index = e.let((group * blocking.column_blocks + column) * tiles)
-        columns = Columns(group, weights, channel, width, prefetch_index)
+        columns = Columns(group, weights, channel, width, prefetch_index, blocking.panels(width))
 
         def reduction_slice(k_block: Any) -> None:
             done, pixel = 0, 0
@@ -258,7 +259,9 @@ class ImplicitGemm(KernelBuilder):
                     prefetch_index: Any = 0
                     if self.prefetch_bytes:
                         prefetch_index = e.let(columns.prefetch_index + pixels.part * blocking.tile_count + i)
-                    self._tile(TileAt(at, rows, columns, i - pixels.start, prefetch_index, k_block), pixels)
+                    number = i - pixels.start
+                    for some in columns.tiles(e):
+                        self._tile(TileAt(at, rows, some, number, prefetch_index, k_block), pixels)
 
                 e.loop(begin, end, tile)
                 done, pixel = done + count, pixel + rows * count
@@ -288,7 +291,7 @@ class ImplicitGemm(KernelBuilder):
     def _tile(self, tile: TileAt, pixels: Pixels) -> None:
         e = self.e
         sums = self._sums(tile)
-        waiting = e.let(tile.index * self.blocking.tile_sums)
+        waiting = e.let(tile.index * self.blocking.tile_sums + tile.columns.first * tile.rows)
         k_blocks = self.blocking.k_blocks
         if k_blocks > 1:
             begin = tirx.EQ(tile.k_block, index(0))

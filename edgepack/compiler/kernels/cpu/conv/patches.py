@@ -147,7 +147,8 @@ class Patches(ImplicitGemm):
     def _channels(self, first: Any, channel: Any, width: int) -> None:
         """Some output channels of the tile that begins at pixel ``first``."""
         channel = self.e.let(channel)
-        columns = Columns(0, self.e.let(channel * self.conv.depth), channel, width, 0)
+        weights = self.e.let(channel * self.conv.depth)
+        columns = Columns(0, weights, channel, width, 0, self.blocking.panels(width))
         pixels = Pixels(0, 0, 0, self.operands.y)
         self._tile(TileAt(first, self.tile.rows, columns, 0, 0, 0), pixels)
 

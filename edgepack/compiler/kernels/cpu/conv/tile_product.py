@@ -7,7 +7,7 @@ output channels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -15,12 +15,12 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.depth_window import first_plane
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.weight_panels import TileColumns, WeightPanels
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     LeftOperand,
-    Matrix,
     Steps,
     stream_prefetch,
 )
@@ -75,13 +75,15 @@ class GemmOperands:
 
 @dataclass(frozen=True)
 class Columns:
-    """A block of output channels.
+    """A block of output channels, or those of a register tile in it.
 
     Attributes:
         group: which of the convolution's groups they belong to.
         weights: where the block's packed weights begin.
-        channel: its first output channel, and ``width`` how many it has.
+        channel: the first output channel, and ``width`` how many there are.
         prefetch_index: how many tiles all blocks before it have.
+        panels: how the block's weights are read.
+        part: which of the block's register tiles has these; None: there is one.
     """
 
     group: Any
@@ -89,6 +91,33 @@ class Columns:
     channel: Any
     width: int
     prefetch_index: Any
+    panels: WeightPanels
+    part: TileColumns | None = None
+
+    @property
+    def first(self) -> int:
+        """The first of them in the block."""
+        return self.part.first if self.part else 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether no register tile of the block is before them."""
+        return self.part is None or self.part.begins
+
+    @property
+    def ends(self) -> bool:
+        """Whether none is behind them."""
+        return self.part is None or self.part.ends
+
+    def tiles(self, e: Emitter) -> list[Columns]:
+        """Those of each register tile of the block."""
+        parts = self.panels.tiles
+        if len(parts) == 1:
+            return [self]
+        return [
+            replace(self, channel=e.let(self.channel + part.first), width=part.width, part=part)
+            for part in parts
+        ]
 
 
 @dataclass(frozen=True)
@@ -221,7 +250,7 @@ class TileProduct:
         pixels = e.rebased(self.operands.x, first, rows * c.in_channels)
         # Where products need registers too, two steps would not fit.
         unroll = 1 if self.target.few_registers and self.target.separate_multiply_add else 2 - depth % 2
-        whole = c.groups == 1 and rows > 2 and self.blocking.k_blocks == 1
+        whole = c.groups == 1 and rows > 2 and self.blocking.k_blocks == 1 and tile.columns.ends
         line = CACHE_LINE_BYTES // DTYPE_BYTES[str(pixels.dtype)]
         lines = -(-rows * c.in_channels // line) if whole else 0
         following = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
@@ -300,16 +329,17 @@ class TileProduct:
 
     def _add(self, sums: Accumulators, tile: TileAt, left: LeftOperand, part: Any, steps: Steps) -> None:
         """``steps.depth`` steps of the reduction, its part number ``part``."""
-        width = tile.columns.width
-        start = self.e.let(tile.columns.weights + part * (steps.depth * width))
-        right = Matrix(self.operands.weights, start, width)
+        columns = tile.columns
+        weights = self.operands.weights, columns.weights
+        before = part, steps.depth
+        right = columns.panels.matrix(self.e, weights, before, columns.first, sums.chunks)
         self.micro.add_product(self.e, sums, left, right, steps)
 
     def _prefetches(self, tile: TileAt, part: Any, depth: int, unroll: int) -> list[Callable[[Any], None]]:
         """What a part of ``depth`` steps fetches: its share of the next weights, and of a later call's."""
         found: list[Callable[[Any], None]] = []
         c, blocking = self.conv, self.blocking
-        if tile.rows <= 2:
+        if tile.rows <= 2 or not tile.columns.begins:
             return found
         weights = c.depth * c.out_channels * self.micro.unit_bytes
         if weights > self.target.l1d_bytes // 2 and c.groups * blocking.column_blocks > 1:
@@ -334,11 +364,15 @@ class TileProduct:
         times = blocking.passes if alone else blocking.row_blocks
         sweep = -(-blocking.tile_count * blocking.thread_rows // times)
         line = CACHE_LINE_BYTES // DTYPE_BYTES[str(self.operands.weights.dtype)]
-        share = -(-depth * columns.width // (line * sweep))
+        block = columns.panels.block
+        share = -(-depth * block // (line * sweep))
         size = self.conv.depth // blocking.k_blocks
         parts = size // depth
         turn = tile.index * parts + part - tile.k_block * parts
-        start = columns.weights + (tile.k_block + 1) * (size * columns.width) + turn * (share * line)
+        if blocking.k_blocks > 1 and columns.panels.count > 1:
+            start = columns.weights + columns.panels.in_next_slice(tile.k_block, size, turn * (share * line))
+        else:
+            start = columns.weights + (tile.k_block + 1) * (size * block) + turn * (share * line)
         return stream_prefetch(e, self.operands.weights, e.let(start), share, depth, unroll)
 
 

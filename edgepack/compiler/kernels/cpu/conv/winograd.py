@@ -126,8 +126,8 @@ class Winograd(KernelBuilder):
         self.elements, self.micro = elements, micro
         self.conv, self.fused, self.schedule = conv, fused, schedule
         self.tile = Tile(*schedule.register_tile)
-        panels = panels_of(tiling, self.tile.rows, target.threads)
-        self.panels = RowPanels(tiling, self.tile, target, panels)
+        panels, split = panels_of(tiling, self.tile.rows, target.threads), schedule.form == "split"
+        self.panels = RowPanels(tiling, self.tile, target, panels, split=split)
         self.fuses, self.block, self.parts = (
             schedule.form == "fused",
             schedule.block or 0,
@@ -135,7 +135,7 @@ class Winograd(KernelBuilder):
         )
         if self.parts == 1 and (cut := tiling.by_need()):
             tiling, panels = cut, panels_of(cut, self.tile.rows, target.threads, even=False)
-            self.panels = RowPanels(cut, self.tile, target, panels, cut)
+            self.panels = RowPanels(cut, self.tile, target, panels, cut, split)
         self.tiling = tiling
 
     @property
@@ -161,7 +161,8 @@ class Winograd(KernelBuilder):
 
     def packings(self) -> tuple[Packing, ...]:
         """The transformed weights, and what the padding is, where it does not stand behind them."""
-        phases, g, columns, micro = self.phases, self.tiling, self.tile.columns, self.micro
+        phases, g, micro = self.phases, self.tiling, self.micro
+        stripe, columns = self.panels.stripe, self.panels.weight_columns or self.tile.columns
         conv = phases.whole if phases else self.elements
         shape = (-1, *conv.kernel, conv.group_in, conv.out_channels)
         param = self.fused.operand(1)
@@ -169,9 +170,10 @@ class Winograd(KernelBuilder):
         def pack(weights: Array) -> Array:
             planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
             weights = planes.reshape(*conv.kernel, -1, conv.out_channels)
-            return g.pack(phases.weights(weights) if phases else weights, columns, micro)
+            return g.pack(phases.weights(weights) if phases else weights, (stripe, columns), micro)
 
-        key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{columns}:{g.zeros}"
+        order = f"{columns}" if stripe == columns else f"{stripe} by {columns}"
+        key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{order}:{g.zeros}"
         packed = Packing(param, f"{key}:{micro.layout}" if micro.layout else key, pack)
         if self.image_type == self.dtype or not g.zeros:
             return (packed,)
@@ -245,7 +247,7 @@ class Winograd(KernelBuilder):
 
     def _writer(self, y: Any, extra: dict[int, Any]) -> Output2D | Output1D:
         """What transforms products, and writes the output ``y``."""
-        e, g, width = self.e, self.tiling, self.tile.columns
+        e, g, width = self.e, self.tiling, self.panels.columns
         if isinstance(g, Winograd1D):
             return Output1D(e, g, self.fused, y, extra, width)
         assert isinstance(g, Winograd2D)
@@ -264,7 +266,7 @@ class Winograd(KernelBuilder):
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements, self.fused.types.result)
         v = e.scratch(self._group_elements)
-        products = e.scratch(panels.positions * tiles * self.tile.columns)
+        products = e.scratch(panels.positions * tiles * panels.columns)
         buffers = ProductBuffers(v, self.input_tiles, u, products, tiles, self._prefetched())
         image = self._reader(e, x, u)
         product = PositionProducts(e, self.micro, panels, buffers, self.prefetch_bytes)
@@ -302,11 +304,12 @@ class Winograd(KernelBuilder):
 
     def _for_column_blocks(self, group: Any, body: Callable[[ColumnBlock], None]) -> None:
         """``body`` for each block of output channels of a group."""
-        e, out, width = self.e, self.tiling.conv.group_out, self.tile.columns
+        e, out, width = self.e, self.tiling.conv.group_out, self.panels.columns
         first, before = e.let(group * out), e.let(group * self.panels.group_blocks)
 
         def block(b: Any, width: int) -> None:
-            body(ColumnBlock(e.let(first + b * self.tile.columns), width, e.let(before + b), index(0)))
+            at = e.let(first + b * self.panels.columns)
+            body(ColumnBlock(at, width, group, e.let(before + b), index(0)))
 
         full, rest = divmod(out, width)
         e.loop(0, full, lambda b: block(b, width))
@@ -340,7 +343,7 @@ class Winograd(KernelBuilder):
 
     def _split_product(self) -> Stage:
         """Tasks: (block of output channels, part of the panels)."""
-        e, g, panels, width = self.e, self.tiling, self.panels, self.tile.columns
+        e, g, panels, width = self.e, self.tiling, self.panels, self.panels.columns
         parts, tiles, blocks = self.parts, self.product_tiles, panels.group_blocks
         v, u = self._transformed_input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
@@ -361,7 +364,8 @@ class Winograd(KernelBuilder):
 
             def columns(width: int) -> None:
                 source = e.let(group * self._group_elements)
-                product.multiply(ColumnBlock(at, width, number, source), Span(begin, end, index(0), first))
+                block = ColumnBlock(at, width, group, number, source)
+                product.multiply(block, Span(begin, end, index(0), first))
                 e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), tiles))
 
             tail = g.conv.group_out - (blocks - 1) * width

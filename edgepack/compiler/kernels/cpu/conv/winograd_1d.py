@@ -11,7 +11,7 @@ from edgepack.compiler.graph.taps import Axis
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import in_blocks
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import ordered
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 
@@ -208,12 +208,13 @@ class Winograd1D:
     def _padded_across(self) -> bool:
         return self.across.before > 0 or self.lines > self.across.size
 
-    def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:
-        """HWIO to [block of columns][a][rows of the window][filters][IC][columns], then zeros; in float64."""
+    def pack(self, weights: Array, columns: tuple[int, int], micro: MicroKernel) -> Array:
+        """HWIO to U, whose IC are [rows of the window][filters][IC], see :func:`ordered`; in float64."""
         conv, r, across = self.conv, self.filter.r, self.across.taps
         taps = weights if self.axis == 1 else weights.transpose(1, 0, 2, 3)
         missing = self.filters * r - self.along.taps
         taps = np.pad(taps.astype(np.float64), ((0, 0), (0, missing), (0, 0), (0, 0)))
         parts = taps.reshape(across, self.filters, r, conv.group_in, conv.out_channels)
         u = np.einsum("kr,yprco->kypco", self.filter.weights, parts).astype(np.float32)
-        return in_blocks(u.reshape(self.positions, self.depth, -1), columns, self.zeros, conv.groups)
+        u = u.reshape(self.positions, self.depth, -1)
+        return ordered(u, columns, self.zeros, conv.groups)

@@ -16,9 +16,9 @@ from edgepack.compiler.kernels.cpu.conv.winograd_integers import (
 )
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     Transform,
-    in_blocks,
+    ordered,
     tile_side,
-    transform_weights,
+    transformed,
 )
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
@@ -93,12 +93,13 @@ class Winograd2D:
         """Whether it is one of integers, whose channels in ``conv`` are the micro-kernel's units."""
         return self.conv.dtype == "int32"
 
-    def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:
-        """HWIO to U, see :func:`transform_weights`, in the micro-kernel's units."""
-        if not self.integers:
-            return transform_weights(weights, self.m, columns, self.zeros, self.conv.groups)
-        (u,) = micro.pack_units(transformed_integers(weights, self.m)[None])
-        return in_blocks(u, columns, self.zeros, self.conv.groups)
+    def pack(self, weights: Array, columns: tuple[int, int], micro: MicroKernel) -> Array:
+        """HWIO (r, r, IC, OC) to U in the micro-kernel's units, see :func:`ordered`."""
+        if self.integers:
+            (u,) = micro.pack_units(transformed_integers(weights, self.m)[None])
+        else:
+            u = transformed(weights, self.m).reshape(self.positions, *weights.shape[2:])
+        return ordered(u, columns, self.zeros, self.conv.groups)
 
     @property
     def a(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from edgepack.compiler.kernels.cpu.conv.weight_panels import WeightPanels, block_columns, stripe_columns
 from edgepack.compiler.kernels.cpu.conv.winograd_tiling import CutTiling, Tiling
 from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
@@ -16,14 +17,21 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["RowPanels", "panels_of", "split_into_panels"]
 
 
+#: Part of the L2 cache, one in so many bytes, that products with a stripe of weights may fill; from how many
+#: stripes for each thread on one is a task.
+PRODUCTS_PART, STRIPES_PER_THREAD = 4, 2
+
+
 @dataclass(frozen=True)
 class RowPanels:
     """The tiles of a convolution as rows of products: as many as a register tile holds are a panel.
 
     Attributes:
+        tile: the register tile.
         sizes: (tiles, number of panels), the larger panels first.
         cut: the tiles, where a task multiplies all panels: then panels are cut anew at each position, without
             the tiles that need no product there.
+        split: whether the form is "split".
     """
 
     tiling: Tiling
@@ -31,6 +39,7 @@ class RowPanels:
     target: CpuTarget
     sizes: tuple[tuple[int, int], ...]
     cut: CutTiling | None = None
+    split: bool = False
 
     @property
     def count(self) -> int:
@@ -53,14 +62,51 @@ class RowPanels:
         return self.tiling.depth
 
     @property
+    def columns(self) -> int:
+        """Output channels of a block: those of a register tile, see also :func:`block_columns`.
+
+        Where weights are panels and the products of all tiles with a stripe fit the cache, a stripe: then
+        each task of the split form reads its weights in the order in which they lie in memory.
+        """
+        block = block_columns(self.tile.columns, self.group_out, self.weight_columns)
+        if not self.weight_columns:
+            return block
+        products = self.positions * self.tiling.count * self.stripe * self.tiling.conv.element_bytes
+        fits = products <= self.target.l2_bytes // PRODUCTS_PART
+        tasks = self.group_out // self.stripe >= STRIPES_PER_THREAD * self.target.threads
+        whole = self.stripe % block or (self.split and fits and tasks)
+        return min(self.stripe, self.group_out) if whole else block
+
+    @property
+    def weight_columns(self) -> int:
+        """Columns of the panels of the weights; 0 where each block has its own."""
+        return self.target.panel_columns if self.tiling.conv.dtype == "float32" else 0
+
+    @property
+    def stripe(self) -> int:
+        """Output channels whose weights at a position lie behind each other."""
+        return (
+            stripe_columns(self.group_out, self.weight_columns) if self.weight_columns else self.tile.columns
+        )
+
+    def weights(self, columns: int) -> WeightPanels:
+        """How the weights of a block of so many output channels are read at a position."""
+        return WeightPanels(self.depth, columns, min(self.tile.columns, self.columns), self.weight_columns)
+
+    @property
     def group_blocks(self) -> int:
         """Blocks of output channels of a group."""
-        return -(-self.tiling.conv.group_out // self.tile.columns)
+        return -(-self.group_out // self.columns)
 
     @property
     def column_blocks(self) -> int:
         """Blocks of output channels."""
         return self.tiling.conv.groups * self.group_blocks
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of a group."""
+        return self.tiling.conv.group_out
 
     @property
     def weight_elements(self) -> int:

@@ -8,10 +8,11 @@ from typing import Any
 
 from tvm import tirx
 
+from edgepack.compiler.kernels.cpu.conv.weight_panels import TileColumns
 from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels
 from edgepack.compiler.kernels.cpu.conv.winograd_tiling import CutTiling
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, div, index
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,
@@ -30,8 +31,9 @@ class ProductBuffers:
 
     Attributes:
         v: transformed input, [positions][v_tiles][IC].
-        u: transformed weights, [block of columns][positions][filters * IC][columns].
-        m: products, [positions][m_tiles][columns of the register tile].
+        u: transformed weights, [block of columns][positions][filters * IC][columns], or
+            [group][positions][panel][filters * IC][columns of the panel].
+        m: products, [positions][m_tiles][columns of a block].
         prefetched: constants of a later call, or None.
     """
 
@@ -58,12 +60,13 @@ class ColumnBlock:
     """``width`` output channels from ``column`` on.
 
     Attributes:
-        number: which of all blocks.
+        group: of the convolution, and ``number`` which of all blocks.
         source: where V of its group begins.
     """
 
     column: Any
     width: int
+    group: Any
     number: Any
     source: Any
 
@@ -73,7 +76,7 @@ class _Panel:
     """A panel at a position.
 
     Attributes:
-        position: which, and ``weights`` where its weights begin.
+        position: which, and ``weights`` where its weights begin, or those of the block where they are panels.
         first: its first tile, and ``size`` how many it has.
         number: among the panels that are multiplied before the next weights, of which there are ``share``.
         turn: its number among all panels.
@@ -123,25 +126,42 @@ class PositionProducts:
 
     def _weights(self, block: ColumnBlock, position: Any) -> Any:
         panels = self.panels
+        if panels.weight_columns:
+            inside = block.column - block.group * panels.group_out
+            stripe = block.group * panels.group_out + div(inside, panels.stripe) * panels.stripe
+            start = stripe * (panels.positions * panels.depth) + mod(inside, panels.stripe) * panels.depth
+            return self.e.let(start + position * self._apart(block))
         start = block.column * (panels.positions * panels.depth)
         return self.e.let(start + position * (panels.depth * block.width))
+
+    def _apart(self, block: ColumnBlock) -> Any:
+        """Elements from the weights of a block at a position, in panels, to those at the next: a stripe's."""
+        panels = self.panels
+        whole, rest = divmod(panels.group_out, panels.stripe)
+        size, last = panels.stripe * panels.depth, rest * panels.depth
+        if not rest or not whole:
+            return last or size
+        inside = block.column - block.group * panels.group_out
+        return tirx.Select(inside < whole * panels.stripe, index(size), index(last))
 
     def _position(self, block: ColumnBlock, span: Span, position: Any) -> None:
         """All panels of ``span`` at one position."""
         e, panels = self.e, self.panels
         weights = self._weights(block, position)
-        done, share = 0, -(-self.buffers.m_tiles // panels.largest)
-        for size, count in panels.sizes:
-            low = e.let(tirx.max(span.begin, index(done)))
-            high = e.let(tirx.max(low, tirx.min(span.end, index(done + count))))
+        share = -(-self.buffers.m_tiles // panels.largest)
+        for columns in panels.weights(block.width).tiles:
+            done = 0
+            for size, count in panels.sizes:
+                low = e.let(tirx.max(span.begin, index(done)))
+                high = e.let(tirx.max(low, tirx.min(span.end, index(done + count))))
 
-            def one(p: Any, size: int = size) -> None:
-                first = e.let(panels.first_tile(p))
-                panel = _Panel(position, weights, first, size, e.let(p - span.begin), share, p)
-                self._panel(block, span, panel)
+                def one(p: Any, size: int = size, columns: TileColumns = columns) -> None:
+                    first = e.let(panels.first_tile(p))
+                    panel = _Panel(position, weights, first, size, e.let(p - span.begin), share, p)
+                    self._panel(block, span, panel, columns)
 
-            e.loop(low, high, one)
-            done += count
+                e.loop(low, high, one)
+                done += count
 
     def _needed(self, block: ColumnBlock, span: Span, position: Any, tiles: tuple[int, int]) -> None:
         """The tiles [first, end) that need a position."""
@@ -149,16 +169,21 @@ class PositionProducts:
         weights = self._weights(block, position)
         first, end = tiles
         sizes = balanced_split(end - first, panels.tile.rows) if first < end else []
-        done, share = 0, sum(count for _, count in sizes)
-        for size, count in sizes:
+        share = sum(count for _, count in sizes)
+        for columns in panels.weights(block.width).tiles:
+            at, done = first, 0
+            for size, count in sizes:
 
-            def one(p: Any, size: int = size, first: int = first, done: int = done) -> None:
-                number = e.let(p + done)
-                start = e.let(p * size + first)
-                self._panel(block, span, _Panel(position, weights, start, size, number, share, number))
+                def one(
+                    p: Any, size: int = size, at: int = at, done: int = done, columns: TileColumns = columns
+                ) -> None:
+                    number = e.let(p + done)
+                    start = e.let(p * size + at)
+                    panel = _Panel(position, weights, start, size, number, share, number)
+                    self._panel(block, span, panel, columns)
 
-            e.loop(0, count, one)
-            first, done = first + size * count, done + count
+                e.loop(0, count, one)
+                at, done = at + size * count, done + count
 
     def _positions(self, g: CutTiling, body: Callable[[Any, bool, bool], None]) -> None:
         """``body(position, in the last row, in the last column)`` in order, apart where tiles are cut."""
@@ -177,24 +202,46 @@ class PositionProducts:
 
     # One panel --------------------------------------------------------------------------------------------
 
-    def _panel(self, block: ColumnBlock, span: Span, panel: _Panel) -> None:
-        """Multiplies one panel at one position, and writes its products."""
-        e, buffers, run, tiling = self.e, self.buffers, self.run, self.panels.tiling
+    def _panel(self, block: ColumnBlock, span: Span, panel: _Panel, columns: TileColumns) -> None:
+        """Multiplies one panel by some columns of a block at one position, and writes its products."""
+        e, buffers, tiling = self.e, self.buffers, self.panels.tiling
         # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
         first = tiling.input_tile(panel.first)
-        source = (panel.position * buffers.v_tiles + first - span.v_first) * run
+        source = (panel.position * buffers.v_tiles + first - span.v_first) * self.run
         source = e.let(source + block.source)
-        row = self.panels.tile.columns
+        row = self.panels.columns
         target = e.let((panel.position * buffers.m_tiles + panel.first - span.m_first) * row)
-        sums = Accumulators(e, panel.size, column_chunks(block.width, e.lanes))
+        sums = Accumulators(e, panel.size, column_chunks(columns.width, e.lanes))
         sums.clear()
-        prefetches = []
-        if self.panels.weight_bytes > self.panels.target.l1d_bytes:
-            prefetches.append(self._next_weights(block.width, panel))
-            prefetches.append(self._next_rows(panel, source))
-        if self.prefetch_bytes:
+        self._tile(sums, block, panel, columns, source)
+        for r in range(panel.size):
+            for column, lanes in sums.chunks:
+                place = target + (r * row + column + columns.first)
+                e.vstore(buffers.m, place, sums.get(r, column, lanes), lanes)
+
+    def _prefetches(
+        self, block: ColumnBlock, panel: _Panel, columns: TileColumns, source: Any
+    ) -> list[Callable[[Any], None]]:
+        """What a tile of a panel fetches, given a step of its reduction."""
+        found = []
+        streams = self.panels.weight_bytes > self.panels.target.l1d_bytes
+        if streams and self.panels.weight_columns:
+            found += self._next_of_panels(block, panel, columns)
+        elif streams:
+            found.append(self._next_weights(block.width, panel))
+        if streams and columns.ends:
+            found.append(self._next_rows(panel, source))
+        if self.prefetch_bytes and columns.begins:
             turn = (block.number * self.panels.positions + panel.position) * self.panels.count + panel.turn
-            prefetches.append(self._later_constants(turn))
+            found.append(self._later_constants(turn))
+        return found
+
+    def _tile(
+        self, sums: Accumulators, block: ColumnBlock, panel: _Panel, columns: TileColumns, source: Any
+    ) -> None:
+        """Adds the products of a panel with some columns of a block at one position."""
+        e, buffers, run, tiling = self.e, self.buffers, self.run, self.panels.tiling
+        prefetches = self._prefetches(block, panel, columns, source)
 
         def part(number: Any, behind: Any) -> None:
             """The products of one filter, whose inputs are so many input tiles behind the first one's."""
@@ -203,15 +250,12 @@ class PositionProducts:
                 for one in prefetches:
                     one(number * run + step if tiling.taps else step)
 
-            start, weights = source, panel.weights
-            if tiling.taps:
-                start = e.let(source + behind * run)
-                weights = e.let(weights + number * (run * block.width))
+            start = e.let(source + behind * run) if tiling.taps else source
             self.micro.add_product(
                 e,
                 sums,
                 lambda r, d: e.load(buffers.v, start + d + r * (tiling.input_stride * run)),
-                Matrix(buffers.u, weights, block.width),
+                self._weights_of(sums, block, panel, columns, number),
                 Steps(run, self.unroll, prefetch=prefetch),
             )
 
@@ -223,9 +267,18 @@ class PositionProducts:
             e.loop(0, count, lambda i: parts(rest, e.let(number * count + i), e.let(behind + i * apart)))
 
         parts(tiling.taps, index(0), index(0))
-        for r in range(panel.size):
-            for column, lanes in sums.chunks:
-                e.vstore(buffers.m, target + (r * row + column), sums.get(r, column, lanes), lanes)
+
+    def _weights_of(
+        self, sums: Accumulators, block: ColumnBlock, panel: _Panel, columns: TileColumns, number: Any
+    ) -> Matrix:
+        """The weights of filter ``number`` for some columns of a block at the panel's position."""
+        e, run, u = self.e, self.run, self.buffers.u
+        if self.panels.weight_columns:
+            weights = self.panels.weights(block.width)
+            return weights.matrix(e, (u, panel.weights), (number, run), columns.first, sums.chunks)
+        if not self.panels.tiling.taps:
+            return Matrix(u, panel.weights, block.width)
+        return Matrix(u, e.let(panel.weights + number * (run * block.width)), block.width)
 
     def _next_weights(self, width: int, panel: _Panel) -> Callable[[Any], None]:
         """The panel's share of the weights of the next position.
@@ -245,6 +298,39 @@ class PositionProducts:
                 e.prefetch(self.buffers.u, start + div(step, unroll) * e.line + s * (part * e.line))
 
         return prefetch
+
+    def _next_of_panels(
+        self, block: ColumnBlock, panel: _Panel, columns: TileColumns
+    ) -> list[Callable[[Any], None]]:
+        """The same of weights in panels, whose steps are a cache line: those that some columns read.
+
+        A row panel fetches runs of as many lines as the product has iterations.
+        """
+        e, depth, unroll, width = self.e, self.panels.depth, self.unroll, self.panels.weight_columns
+        if columns.first % width:
+            return []
+        iterations, first = depth // unroll, columns.first * depth
+        runs = -(-columns.width // width) * unroll
+        streams = -(-runs // panel.share)
+        each = -(-runs // streams)
+        length, where = iterations * e.line, e.let(panel.weights + first)
+        if self.panels.columns == self.panels.stripe:
+            # Those of the block's next columns follow, then those of the next position.
+            start = e.let(where + (panel.number + runs) * length)
+            starts = [start + s * (each * length) for s in range(streams)]
+        else:
+            apart = e.let(self._apart(block))
+            numbers = [e.let(panel.number + s * each) for s in range(streams)]
+            starts = [
+                e.let(where + (div(run, runs) + 1) * apart + mod(run, runs) * length) for run in numbers
+            ]
+
+        def prefetch(step: Any) -> None:
+            line = div(step, unroll) * e.line
+            for start in starts:
+                e.prefetch(self.buffers.u, start + line)
+
+        return [prefetch]
 
     def _next_rows(self, panel: _Panel, source: Any) -> Callable[[Any], None]:
         """What follows the panel's rows in V: those of the next panel, or of the next position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, Literal
 
@@ -142,7 +142,7 @@ def propose(
     panels = RowPanels(tiling, tile, target, panels_of(tiling, tile.rows, target.threads))
     block = _within(given.block or _block(panels), panels.count, "blocks of")
     form = given.form or ("fused" if worth_fusing(panels, block) else "split")
-    parts = _within(given.parts or _parts(panels), panels.count, "parts of")
+    parts = _within(given.parts or _parts(replace(panels, split=True)), panels.count, "parts of")
     return WinogradSchedule(
         outputs,
         (tile.rows, tile.columns),
@@ -177,7 +177,7 @@ def _line(conv: Conv2d, target: CpuTarget, rate: float) -> tuple[int, int] | Non
 def _block(panels: RowPanels) -> int:
     """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
     g, target = panels.tiling, panels.target
-    row = panels.positions * (g.channels + panels.tile.columns) * g.conv.element_bytes
+    row = panels.positions * (g.channels + panels.columns) * g.conv.element_bytes
     fits = target.l2_bytes // 2 // (panels.tile.rows * row)
     return max(1, min(fits, BLOCK_PANELS, -(-panels.count // target.threads)))
 

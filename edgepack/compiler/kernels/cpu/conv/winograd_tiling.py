@@ -93,9 +93,9 @@ class Tiling(Protocol):
     def zeros(self) -> int:
         """Zeros behind the weights, which stand for what lies in the padding."""
 
-    def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:
-        """HWIO to the transformed weights as a micro-kernel reads them, in blocks of so many columns, then
-        the zeros."""
+    def pack(self, weights: Array, columns: tuple[int, int], micro: MicroKernel) -> Array:
+        """HWIO to the transformed weights as a micro-kernel reads them, in stripes and panels of so many
+        columns (:func:`ordered`), then the zeros."""
 
     def by_need(self) -> CutTiling | None:
         """The same tiles, numbered so that those follow each other that need the same positions; None where

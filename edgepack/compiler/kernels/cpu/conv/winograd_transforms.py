@@ -31,16 +31,15 @@ __all__ = [
     "POINTERS",
     "RowGroups",
     "Transform",
-    "in_blocks",
     "input_row_groups",
     "input_rows",
+    "ordered",
     "output_lines",
     "output_row_groups",
     "output_rows",
     "staged_input",
     "staged_output",
     "tile_side",
-    "transform_weights",
     "transformed",
 ]
 
@@ -82,25 +81,23 @@ def transformed(weights: Array, m: int) -> Array:
     return u
 
 
-def transform_weights(weights: Array, m: int, columns: int, zeros: int, groups: int = 1) -> Array:
-    """HWIO (r, r, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros."""
-    u = transformed(weights, m).reshape(tile_side(m) ** 2, *weights.shape[2:])
-    return in_blocks(u, columns, zeros, groups)
+def ordered(u: Array, columns: tuple[int, int], zeros: int, groups: int) -> Array:
+    """Transformed weights (positions, IC of a group, OC) to [group][stripe][positions][panel][IC][columns],
+    then zeros.
 
-
-def in_blocks(u: Array, columns: int, zeros: int, groups: int) -> Array:
-    """Transformed weights (positions, IC of a group, OC) to [block of columns][positions][IC][columns], then
-    zeros.
-
-    The last block of a group has what columns are left.
+    Args:
+        columns: of a stripe, and of a panel of it; the last ones of a group have what is left. A stripe of
+            one panel is a block of columns.
     """
-    blocks = [
-        group[..., at : at + columns]
-        for group in np.split(u, groups, axis=2)
-        for at in range(0, group.shape[2], columns)
-    ]
-    parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
-    return np.concatenate([*parts, np.zeros(zeros, u.dtype)])
+
+    def cut(matrix: Array, width: int) -> list[Array]:
+        return [matrix[..., at : at + width] for at in range(0, matrix.shape[-1], width)]
+
+    stripes = [stripe for group in np.split(u, groups, axis=2) for stripe in cut(group, columns[0])]
+    panels = [panel for stripe in stripes for position in stripe for panel in cut(position, columns[1])]
+    return np.concatenate(
+        [*(np.ascontiguousarray(one).reshape(-1) for one in panels), np.zeros(zeros, u.dtype)]
+    )
 
 
 @dataclass(frozen=True)

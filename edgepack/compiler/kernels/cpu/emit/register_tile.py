@@ -158,12 +158,14 @@ class Matrix:
     Attributes:
         columns: where the vectors of a tile's columns lie in a step; empty where that is their place in the
             tile.
+        strides: from one step to the next of each of these vectors; empty where that is ``stride``.
     """
 
     buffer: Any
     at: Index
     stride: int
     columns: tuple[Index, ...] = ()
+    strides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

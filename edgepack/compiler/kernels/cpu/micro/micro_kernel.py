@@ -110,6 +110,12 @@ class MicroKernel(ABC):
         return ""
 
     @property
+    def panel_columns(self) -> int:
+        """Columns of the panels in which packed weights lie, whatever the register tile; 0 where those of
+        a tile are such a panel, see :mod:`edgepack.compiler.kernels.cpu.conv.weight_panels`."""
+        return 0
+
+    @property
     def temporaries(self) -> int:
         """Registers that :meth:`multiply_add` takes beside those of its operands and sums."""
         return 0
@@ -198,11 +204,11 @@ class MicroKernel(ABC):
         first, count = steps
         for u in range(count):
             step = first + u
-            start = right.at + step * right.stride
             places = right.columns or [column for column, _ in sums.chunks]
+            strides = right.strides or [right.stride] * len(places)
             loaded = [
-                self.right_vector(e, right.buffer, start + place, lanes)
-                for place, (_, lanes) in zip(places, sums.chunks, strict=True)
+                self.right_vector(e, right.buffer, right.at + step * stride + place, lanes)
+                for place, stride, (_, lanes) in zip(places, strides, sums.chunks, strict=True)
             ]
             for row in range(sums.rows):
                 unit = e.let(left(row, step))

@@ -47,6 +47,10 @@ class MultiplyAdd(MicroKernel):
         return FLOAT16_BITS if self.types.right == "float16" else self.types.right
 
     @property
+    def panel_columns(self) -> int:
+        return self.target.panel_columns if self.types.sums == "float32" else 0
+
+    @property
     def layout(self) -> str:
         return "float16" if self.types.right == "float16" else ""
 
