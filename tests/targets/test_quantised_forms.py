@@ -37,8 +37,6 @@ FORMS = {
     ("wasm32-wasi", ""): "pairs of int16",
     **{(MULTI, cpu): "quads of bytes" for cpu in ("cortex-a53", "cortex-a76", "max")},
 }
-#: Those of `make test`, of QUICK: the others are these as well.
-SOME = tuple(FORMS)[2:4]
 
 #: Rows and columns of products, around the sizes of tiles.
 SIZES = ((1, 25), (2, 9), (3, 8), (4, 17), (5, 3), (7, 24), (9, 1), (13, 32))
@@ -123,17 +121,23 @@ def joined(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
     return whole
 
 
-#: Of emulated CPUs, in `make test`: every kind of window, and depths around the pairs, quads and eights of
-#: their instructions and the unrolls of these. Weights of 7 bits have kernels of their own on x86 alone.
-QUICK = (
-    *(f"sums of {depth}" for depth in (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 20, 31, 33, 67)),
-    *(f"sums of {8 * n} by {n}" for n in (3, 6, 8)),
-    "sums of the least",
-    *(name for name in MODELS if not name.startswith("sums of ") and not name.endswith("s7")),
-)
-
 #: Of firmware, in `make test`: every kind of window, and reductions around a quad.
 FEW = ("sums of 5", "sums of 67", "sums of 8 by 1", "first layer", "window", "signal", "groups of 4")
+
+#: Of emulated CPUs, in `make test`: every kind of window, and depths around the pairs, quads and eights of
+#: their instructions and the unrolls of these. Weights of 7 bits have kernels of their own on x86 alone, and
+#: pairs of int16 the same around their instruction as this machine's (``test_quantised.py``).
+DEPTHS_AROUND = tuple(f"sums of {depth}" for depth in (1, 2, 3, 4, 7, 8, 9, 12, 16, 17, 20, 31, 33))
+SOME = {
+    ("linux-aarch64-v8.6", "max"): (
+        *("sums of 5", "sums of 67", *DEPTHS_AROUND, "sums of 24 by 3", "sums of 48 by 6", "sums of 64 by 8"),
+        *(name for name in MODELS if not name.startswith("sums of ") and not name.endswith("s7")),
+    ),
+    ("linux-riscv64-v", "rv64,v=true,vlen=128"): (
+        *(*FEW, *DEPTHS_AROUND, "sums of the least", "groups of 8", "one channel", "depthwise"),
+        *("product, u8u8", "window, s8s8", "window in a wide image, u8s8"),
+    ),
+}
 
 
 def _behind(first: onnx.ModelProto, second: onnx.ModelProto) -> onnx.ModelProto:
@@ -210,7 +214,7 @@ def test_every_sum_is_exact_in_firmware(device: str, names: tuple[str, ...], tmp
 @pytest.mark.parametrize(
     ("device", "cpu", "names"),
     [
-        *(pytest.param(*form, QUICK, id="-".join(form)) for form in SOME),
+        *(pytest.param(*form, names, id="-".join(form)) for form, names in SOME.items()),
         *(pytest.param(*f, tuple(MODELS), id="-".join((*f, "all")), marks=pytest.mark.slow) for f in FORMS),
     ],
 )
