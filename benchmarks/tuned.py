@@ -39,11 +39,11 @@ SECONDS = 0.4
 
 def ratios(plain: edgepack.Bundle, tuned: edgepack.Bundle, threads: int) -> tuple[float, float, float]:
     """Milliseconds of a run by the rules, how many times as long as tuned that is, and the noise of that."""
-    once = plain.bench(threads=threads, runs=5, warmup=2).median_ms
+    once = plain.bench(threads=threads, runs=5, warmup=2).summary["median_ms"]
     runs = max(3, round(1e3 * SECONDS / once))
 
     def measure(bundle: edgepack.Bundle) -> float:
-        return bundle.bench(threads=threads, runs=runs, warmup=1).median_ms
+        return bundle.bench(threads=threads, runs=runs, warmup=1).summary["median_ms"]
 
     found, noise, times = [], [], []
     for _ in range(TURNS):
