@@ -30,9 +30,12 @@ def _straight(function: PrimFunc) -> PrimFunc:
 
 
 def _iterations(loop: While) -> Any:
-    """A loop whose condition is ``(counter & everything) < count``; the counter is 0 before it."""
-    count = getattr(loop.condition, "b", None)
-    if not isinstance(loop.condition, tirx.LT) or not isinstance(count, IntImm) or int(count.value) > 1:
+    """A loop whose condition is ``(counter & everything) < count``; the counter is 0 before it. Loops that
+    the data end have other conditions."""
+    if not isinstance(loop.condition, tirx.LT) or not isinstance(loop.condition.a, tirx.BitwiseAnd):
+        return loop
+    count = loop.condition.b
+    if not isinstance(count, IntImm) or int(count.value) > 1:
         return loop
     if int(count.value) <= 0:
         return Evaluate(IntImm("int32", 0))

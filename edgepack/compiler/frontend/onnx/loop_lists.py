@@ -49,7 +49,7 @@ def _stacked(model: onnx.ModelProto, loop: onnx.NodeProto, place: int) -> bool:
         return False
     if not joins or any(node.op_type != "ConcatFromSequence" for node in joins):
         return False
-    name, whole = f"{part}/appended", f"{result}/stacked"
+    name, whole = f"{part}/appended{place}", f"{result}/stacked"
     body.node.append(onnx.helper.make_node("Identity", [part], [name], name=name))
     body.output.append(onnx.ValueInfoProto(name=name))
     loop.output.extend([""] * (len(body.output) - 2 - len(loop.output)))

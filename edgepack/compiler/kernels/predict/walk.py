@@ -1,8 +1,9 @@
 """Walks a kernel as it runs, and counts the instructions that it executes.
 
 All that decides about a kernel's loops and conditions are whole numbers: the thread's tasks, constants, and
-what is computed of them. So the walk is exact: a loop is gone through with its counter, but for one whose
-iterations are alike, which is gone through once, and what was seen with the same numbers is not done again.
+what is computed of them. A loop is gone through with its counter, but for one whose iterations are alike,
+which is gone through once, and for a long one, of which some iterations stand for all. What was seen with the
+same numbers is not done again.
 """
 
 from __future__ import annotations

@@ -162,6 +162,35 @@ def test_a_list_of_what_cells_give_as_pytorch_exports_it(cell: str, join: dict[s
     assert cell in found and found.isdisjoint(("Loop", "SequenceEmpty", "ConcatFromSequence"))
 
 
+def test_one_value_may_be_appended_to_two_lists() -> None:
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    lists = ("list", "list_too")
+    body = [
+        node("Gather", ["x", "i"], ["xt"], axis=0),
+        node("MatMul", ["h", "w"], ["product"]),
+        node("Add", ["xt", "product"], ["sum"]),
+        node("Tanh", ["sum"], ["h_next"]),
+        *(node("SequenceInsert", [name, "h_next"], [f"{name}_next"]) for name in lists),
+    ]
+    model = loop_model(
+        body,
+        [
+            (value("h", [BATCH, COLUMNS]), "h_next"),
+            *((helper.make_value_info(name, kind), f"{name}_next") for name in lists),
+        ],
+        [],
+        [
+            *(node("SequenceEmpty", [], [f"{name}0"]) for name in lists),
+            *(
+                node("ConcatFromSequence", [f"{name}_end"], [f"every{axis}"], axis=axis)
+                for axis, name in enumerate(lists)
+            ),
+        ],
+        w=weights(COLUMNS, COLUMNS),
+    )
+    assert operators(model).isdisjoint(("Loop", "SequenceEmpty", "ConcatFromSequence"))
+
+
 def lstm_step(x: str, h: str, c: str, result: str, weights: str) -> list[onnx.NodeProto]:
     """TensorFlow's BasicLSTMCell: one product, a bias of 1 for the forget gate."""
     rows = [f"{result}_{name}" for name in "igfo"]
