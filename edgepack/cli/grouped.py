@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -42,7 +43,15 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
 
 
 class GroupedCommand(click.Command):
-    """A command whose options are printed by :data:`MODEL_GROUPS`, and what is in none of them at the end."""
+    """A command whose options are printed by :data:`MODEL_GROUPS`, and what is in none of them at the end.
+
+    It answers to ``-h`` too when it is called without the group of all commands: click keeps the option from
+    the first call, with the names that it had there.
+    """
+
+    def __init__(self, name: str | None, **attributes: Any) -> None:
+        super().__init__(name, **attributes)
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes a section for each group of which this command has an option."""

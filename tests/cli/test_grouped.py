@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import click
 import pytest
 
 from edgepack.cli.check import command as check
-from edgepack.cli.grouped import MODEL_GROUPS
+from edgepack.cli.grouped import MODEL_GROUPS, GroupedCommand
 from edgepack.cli.main import main
 from edgepack.cli.pack import command as pack
 from edgepack.cli.quantize import command as quantize
@@ -32,6 +33,15 @@ def test_the_ten_options_that_are_used_most_come_first(capsys: pytest.CaptureFix
     assert len(re.findall(r"^  (?:-\w, )?--", first, re.MULTILINE)) == len(MODEL_GROUPS["Most used"]) == 10
     assert first.lstrip().startswith("-d, --device")
     assert out.split("Other:")[1].split()[:2] == ["-h,", "--help"]
+
+
+def test_a_command_that_was_first_called_alone_answers_to_the_same_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = GroupedCommand("alone", callback=lambda: None)
+    with pytest.raises(click.exceptions.Exit):
+        alone.make_context("alone", ["-h"])
+    assert "-h, --help" in capsys.readouterr().out
 
 
 def test_check_has_the_groups_of_which_it_has_options(capsys: pytest.CaptureFixture[str]) -> None:
