@@ -51,7 +51,7 @@ class Operand:
             stage; "prefetch": constants of a later call, which the kernel only asks the caches to fetch, see
             :attr:`Implementation.with_prefetch`.
         index: which one of its kind.
-        offset: bytes from its start to where the pointer points, of a "param" or an "output".
+        offset: bytes from its start to where the pointer points, of a "param", an "output" or a "temp".
         narrowed: type of which the elements of a "param", a constant, are stored; "" for its own.
         beside: of a "param" whose numbers share words with those of another constant, which that is, and what
             is subtracted from it (:func:`edgepack.compiler.kernels.narrow_integers.as_words`).

@@ -234,8 +234,9 @@ class Layout:
     def _temps(self, implementation: Implementation, first: int) -> list[Argument]:
         """Buffers in the arena between the stages, each in use from the first to the last that names it."""
         temps = []
+        named = [{o.index for o in s.operands if o.kind == "temp"} for s in implementation.stages]
         for number, nbytes in enumerate(implementation.temps):
-            used = [i for i, s in enumerate(implementation.stages) if Operand("temp", number) in s.operands]
+            used = [i for i, numbers in enumerate(named) if number in numbers]
             temp = self.request("cpu", self.numbered("cpu", "temp"), nbytes)
             begin, end = first + min(used, default=0), first + max(used, default=0)
             request = self.requests["cpu"][temp.index]
@@ -276,7 +277,7 @@ class Layout:
                 assert later.implementation is not None
                 return self._packed(later, later.implementation.packed[0], call.prefetch.offset)
             case "temp":
-                return temps[operand.index]
+                return replace(temps[operand.index], offset=operand.offset)
             case "scratch":
                 return Argument(
                     "scratch", 0, sum(aligned(n) for n in implementation.scratch[: operand.index])

@@ -143,6 +143,8 @@ LARGE = {
     "gru": layer("GRU", 1, 136, given=("bias", "states"), **both),
     "gru, linear before reset": layer("GRU", 1, 152, given=("bias",), linear_before_reset=1),
     "lstm": layer("LSTM", 3, 132, given=("bias", "peepholes"), clip=0.5, **both),
+    "lstm, lengths": layer("LSTM", 5, 132, steps=5, given=("bias", "lengths", "states")),
+    "gru, lengths": layer("GRU", 3, 136, given=("bias", "lengths", "states"), **both),
     "lstm, one step": layer("LSTM", 1, 132, steps=1, given=("bias", "states")),
 }
 
@@ -221,11 +223,27 @@ ENDING = {
 }
 
 
-@pytest.mark.parametrize("registers", ["512x32", "scalar"])
-def test_sequences_end_where_the_run_says(registers: str, tmp_path: Path) -> None:
-    compiled = Compiled(ENDING, tmp_path, target_with(registers, threads=1))
+#: The same where threads share the units of each step out.
+ENDING_TOGETHER = {
+    "lstm": layer("LSTM", 3, 132, steps=5, given=("bias", "any lengths"), **both),
+    "lstm, one": layer("LSTM", 1, 132, steps=5, given=("bias", "any lengths", "states")),
+    "rnn, one": layer("RNN", 1, 264, steps=5, given=("any lengths", "states"), direction="reverse"),
+}
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "models"),
+    [("512x32", 1, ENDING), ("scalar", 1, ENDING), ("256x16", 8, ENDING_TOGETHER)],
+)
+def test_sequences_end_where_the_run_says(
+    registers: str, threads: int, models: dict[str, onnx.ModelProto], tmp_path: Path
+) -> None:
+    compiled = Compiled(models, tmp_path, target_with(registers, threads=threads))
+    form = "sequence" if threads == 1 else "steps"
     random = np.random.default_rng(5)
-    for name, model in ENDING.items():
+    for name, model in models.items():
+        used = [k for k in compiled.plan(name).kernels if k.rule.startswith("recurrent")]
+        assert {k.parameters["form"] for k in used} == {form}
         steps, batch = (d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[:2])
         for most in (0, 1, 2, steps - 1, steps):
             feeds = random_inputs(model, seed=most)

@@ -47,7 +47,6 @@ def _worth_sharing(form: Recurrence, target: CpuTarget, pieces: int) -> bool:
         target.threads > form.directions * pieces
         and weights >= SHARED_BYTES
         and form.steps * len(phases_of(form)) <= MOST_STEPS
-        and "lengths" not in form.operands
     )
 
 

@@ -6,9 +6,12 @@ in which they are read, see :class:`Weights`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tvm import tirx
 
 from edgepack.compiler.graph.recurrent import Activation, Recurrence
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -20,6 +23,9 @@ from edgepack.compiler.kernels.cpu.recurrent.cells import Cell, Phase, phases_of
 __all__ = ["Block", "Place", "Step", "StepEmitter", "Weights"]
 
 Expr = Any
+
+#: A row of a step, the first unit of a vector in its block, and its lanes.
+Vector = tuple[Index, Index, int]
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Step:
         time: the step's place in the sequence, and ``first`` the first row's in the batch.
         rows: how many.
         places: "inputs", "hidden", "new_hidden", "result", and by cell "cell", "new_cell", "update", "reset".
+            "goes_on", where it is not the lengths that say so: an int32 for each row, 0 where the sequence
+            has ended before this step.
     """
 
     direction: Index
@@ -102,6 +110,16 @@ class StepEmitter:
 
     def emit(self, phase: Phase, step: Step, block: Block) -> None:
         """The phase's product for some rows and the block, and what follows it."""
+        if "goes_on" not in step.places:
+            self._compute(phase, step, block)
+            return
+        e, some = self.e, tirx.NE(self._goes_on(step, 0), index(0))
+        for row in range(1, step.rows):
+            some = tirx.any(some, tirx.NE(self._goes_on(step, row), index(0)))
+        kept = functools.partial(self._each, step, block, functools.partial(self._keep, step, block))
+        e.branch(some, lambda: self._compute(phase, step, block), kept if self._kept(step) else None)
+
+    def _compute(self, phase: Phase, step: Step, block: Block) -> None:
         e, width, count = self.e, block.width, len(phase.gates)
         chunks = [(g * width + c, lanes) for g in range(count) for c, lanes in block.chunks]
         sums = Accumulators(e, step.rows, chunks)
@@ -109,20 +127,21 @@ class StepEmitter:
         self._product(sums, phase, step, block)
         saved = e.local(step.rows * count * width)
         sums.save(saved, 0)
+        self._each(step, block, lambda vector: self._row(phase, step, block, saved, vector))
+
+    def _each(self, step: Step, block: Block, body: Callable[[Vector], None]) -> None:
+        """``body(vector)`` of all rows of a step and all vectors of a block."""
+        e = self.e
         uniform = len({lanes for _, lanes in block.chunks}) == 1
         if not uniform or step.rows * len(block.chunks) <= 2:
             for row in range(step.rows):
                 for column, lanes in block.chunks:
-                    self._row(phase, step, block, saved, (row, column, lanes))
+                    body((row, column, lanes))
             return
         lanes = block.chunks[0][1]
 
         def row_loop(row: Expr) -> None:
-            e.loop(
-                0,
-                len(block.chunks),
-                lambda i: self._row(phase, step, block, saved, (row, e.let(i * lanes), lanes)),
-            )
+            e.loop(0, len(block.chunks), lambda i: body((row, e.let(i * lanes), lanes)))
 
         e.loop(0, step.rows, row_loop)
 
@@ -158,42 +177,52 @@ class StepEmitter:
 
     # The cell -----------------------------------------------------------------------------------------------
 
-    def _row(
-        self, phase: Phase, step: Step, block: Block, saved: Any, vector: tuple[Index, Index, int]
-    ) -> None:
+    def _row(self, phase: Phase, step: Step, block: Block, saved: Any, vector: Vector) -> None:
         """A vector of a row; where the sequence has ended, the state stays and the result is 0."""
-        e, places = self.e, step.places
-        row, column, lanes = vector
-
-        def at(place: Place) -> Index:
-            return e.let(place.at + row * place.step + block.first + column)
 
         def compute() -> None:
-            self._cell(phase, step, (block, saved, vector), at)
+            self._cell(phase, step, (block, saved, vector))
 
-        def keep() -> None:
-            for old, new in (("hidden", "new_hidden"), ("cell", "new_cell")):
-                if new in places:
-                    value = e.vload(places[old].buffer, at(places[old]), lanes)
-                    e.vstore(places[new].buffer, at(places[new]), value, lanes)
-            if "result" in places:
-                e.vstore(places["result"].buffer, at(places["result"]), e.f32(0, lanes), lanes)
-
-        if self.lengths is None or step.rows == 1:  # one sequence by itself has no step behind its end
+        if step.rows == 1:  # one sequence by itself has no step behind its end
             compute()
+        elif "goes_on" in step.places:
+            ended = tirx.EQ(self._goes_on(step, vector[0]), index(0))
+            self.e.branch(ended, lambda: self._keep(step, block, vector), compute)
+        elif self.lengths is not None:
+            length = self.e.load(self.lengths, step.first + vector[0])
+            self.e.branch(index(step.time) < length, compute, lambda: self._keep(step, block, vector))
         else:
-            length = e.load(self.lengths, step.first + row)
-            e.branch(index(step.time) < length, compute, keep)
+            compute()
 
-    def _cell(
-        self,
-        phase: Phase,
-        step: Step,
-        sums: tuple[Block, Any, tuple[Index, Index, int]],
-        at: Callable[[Place], Index],
-    ) -> None:
+    def _goes_on(self, step: Step, row: Index) -> Expr:
+        place = step.places["goes_on"]
+        return self.e.load(place.buffer, place.at + row)
+
+    def _kept(self, step: Step) -> bool:
+        """Whether anything is written for a sequence that has ended."""
+        return any(name in step.places for name in ("new_hidden", "new_cell", "result"))
+
+    def _keep(self, step: Step, block: Block, vector: Vector) -> None:
+        e, places, lanes = self.e, step.places, vector[2]
+        at = functools.partial(self._at, block, vector)
+        for old, new in (("hidden", "new_hidden"), ("cell", "new_cell")):
+            if new in places:
+                value = e.vload(places[old].buffer, at(places[old]), lanes)
+                e.vstore(places[new].buffer, at(places[new]), value, lanes)
+        if "result" in places:
+            e.vstore(places["result"].buffer, at(places["result"]), e.f32(0, lanes), lanes)
+
+    def _at(self, block: Block, vector: Vector, place: Place) -> Index:
+        """Where a vector of a block lies in a place."""
+        row, column, _ = vector
+        return self.e.let(place.at + row * place.step + block.first + column)
+
+    def _cell(self, phase: Phase, step: Step, sums: tuple[Block, Any, Vector]) -> None:
+        """``sums`` are the block, the sums of its gates, and which vector of them."""
         e, size, places = self.e, self.form.size, step.places
-        block, saved, (row, column, lanes) = sums
+        block, saved, vector = sums
+        row, column, lanes = vector
+        at = functools.partial(self._at, block, vector)
 
         def load(name: str) -> Expr:
             return e.let(e.vload(places[name].buffer, at(places[name]), lanes))

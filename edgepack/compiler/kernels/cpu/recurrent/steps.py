@@ -1,6 +1,8 @@
 """A recurrent layer of which each step of the sequence is a step of the plan; tasks are blocks of units.
 
-States alternate between two buffers in the arena, since all tasks of a step read what was before it.
+States alternate between two buffers in the arena, since all tasks of a step read what was before it. Where
+sequences have lengths, a step before all others writes which of them go on at which step; behind the end of
+the longest one a step only keeps the states.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 from edgepack.compiler.kernels.cpu.recurrent.cells import Phase
 from edgepack.compiler.kernels.cpu.recurrent.layer import RecurrentKernel
 from edgepack.compiler.kernels.cpu.recurrent.step import Block, Place, Step, StepEmitter
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["StepsKernel"]
 
@@ -42,16 +45,27 @@ class StepsKernel(RecurrentKernel):
 
     def build(self) -> Implementation:
         elements = self.form.batch * self.form.directions * self.form.size
-        between = ("update", "reset") if len(self.phases) > 1 else ()
-        temps = (self.element_bytes * elements,) * (2 * len(self.states) + len(between))
+        temps = [self.element_bytes * elements] * (2 * len(self.states) + len(self._between))
+        if self._lengths:
+            temps.append(DTYPE_BYTES["int32"] * self.form.steps * self.form.batch)
         stages = []
-        if not {*self.states} <= {*self.form.operands}:
-            stages.append(self._clear())
+        if self._lengths or not {*self.states} <= {*self.form.operands}:
+            stages.append(self._initial())
         kernels = [[self._phase(phase, way) for phase in self.phases] for way in range(self._ways())]
         for number in range(self.form.steps):
             for stage, names in kernels[number % len(kernels)]:
                 stages.append(self._placed(stage, names, number))
-        return self.implementation(tuple(stages), temps)
+        return self.implementation(tuple(stages), tuple(temps))
+
+    @property
+    def _lengths(self) -> bool:
+        """Whether sequences have lengths."""
+        return "lengths" in self.form.operands
+
+    @property
+    def _between(self) -> tuple[str, ...]:
+        """What the first phase of a step leaves for the second one."""
+        return ("update", "reset") if len(self.phases) > 1 else ()
 
     def _ways(self) -> int:
         """2 where a thread's weights are more than its cache holds: every other step goes through them from
@@ -61,16 +75,44 @@ class StepsKernel(RecurrentKernel):
 
     # Stages -------------------------------------------------------------------------------------------------
 
-    def _clear(self) -> Stage:
-        """Writes zeros where the first step reads states that are not given."""
-        e = Emitter(1, self.target, self.dtype)
-        elements = self.form.batch * self.form.directions * self.form.size
-        missing = [name for name in self.states if name not in self.form.operands]
-        buffers = [e.temp(self._temp(name, 1), elements) for name in missing]
+    def _initial(self) -> Stage:
+        """Writes what the first step reads where that is not what is given: zeros for states that are not,
+        and for those of empty sequences, as ONNX Runtime does; and which sequences go on at each step."""
+        e, form = Emitter(1, self.target, self.dtype), self.form
+        each = form.directions * form.size * form.batch
+        written = [name for name in self.states if self._lengths or name not in form.operands]
+        given = self.declared(e, *written, "lengths")
+        buffers = {name: e.temp(self._temp(name, 1), each) for name in written}
+        goes_on = e.temp(self._number_of_ends, form.steps * form.batch, "int32") if self._lengths else None
         e.task_range()
-        for buffer in buffers:
-            e.loop(0, elements, lambda i, b=buffer: e.vstore(b, i, e.f32(0, 1), 1))  # type: ignore[misc]
+
+        def unit(name: str, row: Expr, at: Expr) -> None:
+            zero = e.f32(0, 1)
+            value = zero
+            if name in given:
+                length = e.load(given["lengths"], row)
+                value = tirx.Select(length > index(0), e.vload(given[name], at, 1), zero)
+            e.vstore(buffers[name], at, value, 1)
+
+        def units(direction: Expr, row: Expr) -> None:
+            first = e.let(self.state(direction, row))
+            for name in written:
+                e.loop(0, form.size, lambda i, name=name: unit(name, row, e.let(first + i)))  # type: ignore[misc]
+
+        e.loop(0, form.directions, lambda d: e.loop(0, form.batch, lambda row: units(d, row)))
+
+        def step(time: Expr, row: Expr) -> None:
+            before = tirx.Select(time < e.load(given["lengths"], row), index(1), index(0))
+            e.vstore(goes_on, e.let(time * form.batch + row), before, 1)
+
+        if goes_on is not None:
+            e.loop(0, form.steps, lambda time: e.loop(0, form.batch, lambda row: step(time, row)))
         return e.stage(1)
+
+    @property
+    def _number_of_ends(self) -> int:
+        """Number of the buffer that has which sequences go on at each step."""
+        return 2 * len(self.states) + len(self._between)
 
     def _temp(self, state: str, odd: int) -> int:
         """Number of the buffer of a state behind an even or an odd step."""
@@ -89,6 +131,9 @@ class StepsKernel(RecurrentKernel):
             width = form.directions * form.size * (form.gates if kind == "inputs" else 1)
             offset = self.element_bytes * time * self.strides(width)[0]
             return Operand("param" if kind == "inputs" else "output", 0, offset)
+        if kind == "goes_on":
+            time = form.steps - 1 - number if form.reverse[int(direction)] else number
+            return Operand("temp", self._number_of_ends, DTYPE_BYTES["int32"] * time * form.batch)
         if kind in {"update", "reset"}:
             return Operand("temp", 2 * len(self.states) + (kind == "reset"))
         state = kind.removeprefix("new_")
@@ -100,7 +145,7 @@ class StepsKernel(RecurrentKernel):
             return Operand("output", RESULTS[state])
         if kind != state:
             return Operand("temp", self._temp(state, number % 2))
-        if number == 0 and state in form.operands:
+        if number == 0 and state in form.operands and not self._lengths:
             return Operand("param", form.operands.index(state))
         return Operand("temp", self._temp(state, (number + 1) % 2))
 
@@ -112,9 +157,9 @@ class StepsKernel(RecurrentKernel):
         e, form = Emitter(self.lanes, self.target, self.dtype), self.form
         names: list[str] = []
 
-        def declare(name: str, elements: int) -> Any:
+        def declare(name: str, elements: int, dtype: str = "") -> Any:
             names.append(name)
-            return e.operand("param", len(names), elements)
+            return e.operand("param", len(names), elements, dtype)
 
         gates = form.directions * form.gates * form.size
         state = form.batch * form.directions * form.size
@@ -128,8 +173,9 @@ class StepsKernel(RecurrentKernel):
         inputs = [declare(f"inputs-{d}", self._span(gates)) for d in sides]
         buffers = {"inputs": inputs}
         final = phase is self.phases[-1]
-        between = ("update", "reset") if len(self.phases) > 1 else ()
-        for name in (*self.states, *between):
+        if self._lengths:
+            buffers["goes_on"] = [declare(f"goes_on-{d}", form.batch, "int32") for d in sides]
+        for name in (*self.states, *self._between):
             buffers[name] = [declare(name, state)]
         if final:
             buffers |= {f"new_{name}": [declare(f"new_{name}", state)] for name in self.states}
@@ -201,7 +247,9 @@ class _PhaseBody:
         at = e.let(kernel.state(direction, first))
         places = {}
         for name, buffers in self.buffers.items():
-            if name in {"inputs", "result"}:
+            if name == "goes_on":
+                places[name] = Place(self._side(buffers, direction), first, 1)
+            elif name in {"inputs", "result"}:
                 each = form.size * (form.gates if name == "inputs" else 1)
                 sequences = kernel.strides(form.directions * each)[1]
                 buffer = self._side(buffers, direction)
