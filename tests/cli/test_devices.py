@@ -40,7 +40,8 @@ def can_run(device: Device, folder: Path) -> bool:
 #: Some of them ``test_other_toolchains_make_bundles_that_verify`` packs for.
 LIKE_OTHERS = {
     *("jetson-nano", "jetson-orin", "raspberrypi3", "raspberrypizero2", "raspberrypi4", "raspberrypi5"),
-    *("linux-aarch64", "linux-armv7", "linux-x86_64"),
+    *("linux-aarch64", "linux-armv7", "linux-x86_64", "linux-x86_64-v4", "linux-x86_64-avxvnni"),
+    *("linux-aarch64-v8.2", "linux-aarch64-v8.6", "linux-aarch64-multi-i8mm"),
 }
 
 
@@ -54,7 +55,8 @@ def packed_devices() -> list[Any]:
     """Each device that the stand-in serves.
 
     For musl zig builds a libc from its sources, a minute of CPU time for each architecture: these are slow
-    tests, and so are boards that differ from another one in the CPU's name only (tests/config has them all).
+    tests, and so are boards that differ from another one in the CPU's name or features only (tests/config has
+    them all).
     """
     names = [name for name in device_names() if faked(load_device(name))]
     slow = {name for name in names if load_device(name).libc == "musl"} | LIKE_OTHERS

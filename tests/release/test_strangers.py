@@ -138,7 +138,7 @@ def test_records_that_this_users_edgepack_did_not_seal_are_built_again(
     assert not any(b"backdoor" in library.read_bytes() for library in libraries(new))
 
 
-@pytest.mark.parametrize("name", [".", "units", "records", "stages", "units/net", "units/net/my-board"])
+@pytest.mark.parametrize("name", [".", "units", "records", "stages", "units/net"])
 def test_a_link_in_the_place_of_a_work_folder_leads_nowhere(
     name: str, project: Write, interrupted: Path, new: Path, victim: Path
 ) -> None:

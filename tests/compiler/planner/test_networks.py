@@ -24,6 +24,7 @@ def _bound(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 LIKE_OTHERS = {
     *("light_shufflenet", "light_squeezenet", "mobilenetv2", "small_inception", "whisper_stem"),
     *("resnet18", "small_alexnet", "unet_resize", "regnet", "efficientnet"),
+    *("small_densenet", "convnext", "hifigan", "segformer"),
 }
 #: What ``tests/test_end_to_end.py`` packs for this machine and compares, the last one as a slow test too.
 PACKED = {"bert", "small_vgg", "unet_transpose"}
