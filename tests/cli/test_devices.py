@@ -41,7 +41,7 @@ def can_run(device: Device, folder: Path) -> bool:
 LIKE_OTHERS = {
     *("jetson-nano", "jetson-orin", "raspberrypi3", "raspberrypizero2", "raspberrypi4", "raspberrypi5"),
     *("linux-aarch64", "linux-armv7", "linux-x86_64", "linux-x86_64-v4", "linux-x86_64-avxvnni"),
-    *("linux-aarch64-v8.2", "linux-aarch64-v8.6", "linux-aarch64-multi-i8mm"),
+    *("linux-aarch64-v8.6", "linux-aarch64-multi-i8mm"),
 }
 
 
