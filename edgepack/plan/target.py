@@ -312,9 +312,9 @@ class CpuTarget:
 
     @property
     def panel_columns(self) -> int:
-        """Columns of the panels in which all kinds of CPU of a library have weights of float32, so that they
-        read the same bytes: a cache line's; 0 where each kernel has them as its own register tile reads
-        them."""
+        """Columns of the panels in which all kinds of CPU of a library have weights, so that they read the
+        same bytes: a cache line's, of float32 or of as many pairs or quads of integers; 0 where each kernel
+        has them as its own register tile reads them."""
         return CACHE_LINE_BYTES // DTYPE_BYTES["float32"] if self.library_vector_bits else 0
 
     @property

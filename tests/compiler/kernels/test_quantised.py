@@ -18,8 +18,11 @@ from workbench.compiled import Library, plan_of, target_with
 from workbench.executor import host_target
 from workbench.models.builder import Graph
 
-#: By name: input's shape, output channels, window, and attributes of the convolution.
-CONVOLUTIONS = {
+#: Input's shape, output channels, window, and attributes of a convolution.
+Convolution = tuple[tuple[int, ...], int, tuple[int, ...], dict[str, Any]]
+
+#: By name.
+CONVOLUTIONS: dict[str, Convolution] = {
     "first layer": ((1, 3, 15, 13), 20, (3, 3), {"strides": [2, 2], "pads": [1] * 4}),
     "one channel": ((2, 1, 15, 13), 20, (3, 4), {"strides": [2, 2], "pads": [1, 1, 1, 2]}),
     "one channel, dilated": ((1, 1, 12, 17), 9, (2, 3), {"dilations": [1, 2], "pads": [0, 2, 1, 2]}),
@@ -55,9 +58,9 @@ EVERY = ("u8s8", "u8s7")
 SOME = ("window", "depthwise", "one channel")
 
 
-def _convolution(name: str, types: str) -> onnx.ModelProto:
+def convolution(of: Convolution, types: str) -> onnx.ModelProto:
     """QLinearConv of all bytes, weights and biases with a scale for each channel."""
-    shape, out, window, attributes = CONVOLUTIONS[name]
+    shape, out, window, attributes = of
     (x, zx), (w, zw), (y, zy) = TYPES[types]
     g = Graph("convolution")
     low, high = LIMITS.get(types, (np.iinfo(w).min, np.iinfo(w).max))
@@ -243,8 +246,10 @@ SCALES = {
     "steps of all ones": float(np.nextafter(np.float32(0.0625), np.float32(0))),
 }
 MODELS = {
-    **{f"{name}, {types}": _convolution(name, types) for name in CONVOLUTIONS for types in EVERY},
-    **{f"{name}, {types}": _convolution(name, types) for name in SOME for types in TYPES},
+    **{
+        f"{name}, {types}": convolution(CONVOLUTIONS[name], types) for name in CONVOLUTIONS for types in EVERY
+    },
+    **{f"{name}, {types}": convolution(CONVOLUTIONS[name], types) for name in SOME for types in TYPES},
     **{f"product, {types}": _product(types) for types in TYPES},
     **{name: _quantise(scale) for name, scale in SCALES.items()},
     **{name: _network(largest) for name, largest in NETWORKS.items()},

@@ -176,10 +176,10 @@ class TileGemm(ImplicitGemm):
         def add(part: Any, offset: Any) -> None:
             pixels = e.rebased(self.operands.x, first + offset, (tile.rows - 1) * row_stride + run)
             left = Matrix(pixels, 0, row_stride)
-            width = tile.columns.width
-            start = e.let(tile.columns.weights + part * (run * width))
+            weights = self.operands.weights, tile.columns.weights
+            right = tile.columns.panels.matrix(e, weights, (part, run), tile.columns.first, sums.vectors)
             prefetch = self.product.later(tile, part, run, self.micro.step) if self.prefetch_bytes else None
-            sums.add(left, Matrix(self.operands.weights, start, width), run, prefetch)
+            sums.add(left, right, run, prefetch)
 
         def row(i: Any) -> None:
             assert lines is not None

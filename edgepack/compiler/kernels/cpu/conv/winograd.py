@@ -170,12 +170,14 @@ class Winograd(KernelBuilder):
         def pack(weights: Array) -> Array:
             planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
             weights = planes.reshape(*conv.kernel, -1, conv.out_channels)
-            return g.pack(phases.weights(weights) if phases else weights, (stripe, columns), micro)
+            found = g.pack(phases.weights(weights) if phases else weights, (stripe, columns), micro)
+            return found[: self.panels.weight_elements] if self._padding_apart else found
 
         order = f"{columns}" if stripe == columns else f"{stripe} by {columns}"
-        key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{order}:{g.zeros}"
+        zeros = 0 if self._padding_apart else g.zeros
+        key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{order}:{zeros}"
         packed = Packing(param, f"{key}:{micro.layout}" if micro.layout else key, pack)
-        if self.image_type == self.dtype or not g.zeros:
+        if not self._padding_apart:
             return (packed,)
         outside, value, dtype = g.zeros * micro.group, conv.outside, conv.types.left
         row = Packing(param, f"padding:{dtype}:{value}:{outside}", lambda _: np.full(outside, value, dtype))
@@ -228,8 +230,15 @@ class Winograd(KernelBuilder):
     def _transformed_input(self, e: Emitter) -> Any:
         return e.temp(1 if self.phases else 0, self.tiling.conv.groups * self._group_elements)
 
+    @property
+    def _padding_apart(self) -> bool:
+        """Whether what rows in the padding read has a constant of its own: where it is of another type than
+        the weights, and where kinds of CPU share these, of which some pad the image of integers before."""
+        shared = self.dtype == "int32" and self.panels.weight_columns > 0
+        return self.tiling.zeros > 0 and (self.image_type != self.dtype or shared)
+
     def _weights(self, e: Emitter) -> Any:
-        return e.packed(0, self.panels.weight_elements + self.tiling.zeros)
+        return e.packed(0, self.panels.weight_elements + (0 if self._padding_apart else self.tiling.zeros))
 
     def _reader(self, e: Emitter, x: Any, u: Any) -> Input2D | Input1D:
         """What transforms the input ``x``; behind the weights ``u`` are zeros, which rows in the padding
@@ -238,7 +247,7 @@ class Winograd(KernelBuilder):
         if isinstance(g, Winograd1D):
             return Input1D(e, g, x, u, zeros)
         assert isinstance(g, Winograd2D)
-        if self.image_type != self.dtype and g.zeros:
+        if self._padding_apart:
             u, zeros = e.packed(1, g.zeros, self.image_type), 0
         # The columns beside an image are not stored, and those of zeros not computed.
         staged = bool(self.schedule.staged_input) and not g.conv.outside

@@ -80,7 +80,7 @@ class RowPanels:
     @property
     def weight_columns(self) -> int:
         """Columns of the panels of the weights; 0 where each block has its own."""
-        return self.target.panel_columns if self.tiling.conv.dtype == "float32" else 0
+        return self.target.panel_columns if self.tiling.conv.dtype in {"float32", "int32"} else 0
 
     @property
     def stripe(self) -> int:

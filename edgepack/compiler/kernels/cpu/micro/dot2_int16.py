@@ -82,6 +82,10 @@ class Dot2Int16(Int32Units):
     def layout(self) -> str:
         return "pairs"
 
+    @property
+    def panel_columns(self) -> int:
+        return self.target.panel_columns
+
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
         """``sums`` + the product of the low halves + that of the high halves."""
         instruction = next((one for one in _instructions(self.target) if one.lanes == lanes), None)

@@ -127,6 +127,10 @@ class Dot4Bytes(Int32Units):
     def layout(self) -> str:
         return "quads"
 
+    @property
+    def panel_columns(self) -> int:
+        return self.target.panel_columns
+
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
         """``sums`` + the four products of bytes of ``left`` and ``right``."""
         found = _instruction(self.target, lanes)

@@ -152,6 +152,11 @@ class TileSums:
         #: Sums between two rows in memory.
         self.columns = SIDE * len(self.places)
 
+    @property
+    def vectors(self) -> list[tuple[int, int]]:
+        """The registers' columns in the tile: the first one, and how many."""
+        return [(place, SIDE) for place in self.places]
+
     def _tiles(self) -> list[tuple[int, int, int]]:
         """The registers of sums: number, which of the rows and which of the columns it has; neighbours in
         this list share an operand."""
@@ -185,7 +190,8 @@ class TileSums:
 
         Args:
             left: row ``r`` begins at ``at + r * stride``, and its quads are neighbours.
-            right: the columns of quad ``k`` begin at ``at + k * stride``.
+            right: the columns of quad ``k`` begin at ``at + k * stride``, or those of each register where its
+                :attr:`Matrix.columns` say.
             units: quads; those beyond whole steps as the registers are set up for.
             prefetch: emits the prefetches of a step, given its first quad.
         """
@@ -216,8 +222,9 @@ class TileSums:
                 _move(e, "tileloadd64", a, (left.buffer, place), left.stride)
                 held[a] = ("left", row)
             if held.get(b) != ("right", column):
-                place = right.at + (k * right.stride + self.places[column])
-                _move(e, "tileloadd64", b, (right.buffer, place), right.stride)
+                stride = right.strides[column] if right.strides else right.stride
+                first = right.columns[column] if right.columns else self.places[column]
+                _move(e, "tileloadd64", b, (right.buffer, right.at + (k * stride + first)), stride)
                 held[b] = ("right", column)
             _emit(e, "tdpbusd", *(_number(n) for n in (number, a, b)))
 
