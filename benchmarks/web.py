@@ -1,8 +1,9 @@
 """edgepack against onnxruntime-web in node: ``python benchmarks/web.py [NETWORK ...] [--int8] [--write]``.
 
 Both take turns in one process of node on one CPU, in a new random order each round; one thread, SIMD, batch
-1, float32 or int8. node's engine is V8, that of Chrome. onnxruntime-web is installed with npm on the first
-run.
+1, float32 or int8. With ``--threads N`` it is edgepack's npm package on one thread and on N, and
+onnxruntime-web on N, on N CPUs. node's engine is V8, that of Chrome. onnxruntime-web is installed with npm on
+the first run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from markdown import replace_section, table
+from markdown import note, replace_section, table
 from networks import BENCHMARKS, save
 
 import edgepack
@@ -72,19 +73,78 @@ def measure(name: str, folder: Path, dist: Path, seconds: float, *, int8: bool) 
             }
         )
         result[f"{device} bytes"] = (path.stat().st_size, len(gzip.compress(path.read_bytes(), 9)))
-    recorded = bundle.manifest.recorded.inputs[0]
-    given = {"name": recorded.name, "shape": recorded.shape, "file": str(bundle.path / recorded.file)}
-    job = folder / f"{name}.json"
-    job.write_text(json.dumps({"seconds": seconds, "input": given, "engines": engines}))
-    command = [find_program("node") or "node", "--experimental-wasm-relaxed-simd", str(SCRIPT), str(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{name}: node failed\n{done.stdout}{done.stderr}")
-    for engine in json.loads(done.stdout.splitlines()[-1]):
+    for engine in run_engines(bundle, engines, folder, seconds):
         # Of integers: both round floats that lie next to the middle of two steps, each in its own way.
         assert engine["error"] < (0.1 if int8 else 1e-4), engine
         result[engine["name"]] = statistics.median(engine["runs_ms"])
     return result
+
+
+def run_engines(
+    bundle: edgepack.Bundle, engines: list[dict[str, Any]], folder: Path, seconds: float
+) -> list[dict[str, Any]]:
+    """What web.mjs prints of engines that take turns on the bundle's recorded input."""
+    recorded = bundle.manifest.recorded.inputs[0]
+    given = {"name": recorded.name, "shape": recorded.shape, "file": str(bundle.path / recorded.file)}
+    job = folder / "job.json"
+    job.write_text(json.dumps({"seconds": seconds, "input": given, "engines": engines}))
+    command = [find_program("node") or "node", "--experimental-wasm-relaxed-simd", str(SCRIPT), str(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{bundle.manifest.name}: node failed\n{done.stdout}{done.stderr}")
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure_threads(name: str, folder: Path, dist: Path, seconds: float, threads: int) -> list[str]:
+    """Packs the network and times its npm package on one thread and on several: a row of the table."""
+    model = save(name, folder)
+    bundle = edgepack.pack(model, DEVICES[0], folder / f"{name}-{DEVICES[0]}", name=name)
+    package = {"kind": "package", "index": str(bundle.path / "index.js")}
+    peer = {"kind": "onnxruntime", "library": str(dist / PEER_LIBRARY), "model": str(model)}
+    counts = [1] if bundle.manifest.web_threads is None else [1, threads]
+    engines = [{"name": f"{n}", "threads": n, **package} for n in counts]
+    engines.append({"name": "peer", "threads": threads, **peer})
+    found = {engine["name"]: engine for engine in run_engines(bundle, engines, folder, seconds)}
+    assert all(engine["error"] < 1e-4 for engine in found.values()), found
+    times = {key: statistics.median(engine["runs_ms"]) for key, engine in found.items()}
+    alone, several = times["1"], times.get(f"{threads}")
+    best = alone if several is None else several
+    return [
+        *(name, f"{bundle.manifest.flops / 1e6:.0f}", f"{alone:.2f}"),
+        *(["no module", ""] if several is None else [f"**{several:.2f}**", f"{alone / several:.2f}"]),
+        *(f"{times['peer']:.2f}", f"{times['peer'] / best:.2f}"),
+        " + ".join(f"{found[f'{n}']['load_ms']:.0f}" for n in counts),
+    ]
+
+
+def render_threads(rows: list[list[str]], threads: int) -> str:
+    """The section of notes/ about threads."""
+    header = [
+        *("median ms", "MFLOP", "one thread", f"{threads} threads", "times faster"),
+        *(f"onnxruntime-web, {threads} threads", "times as long", "ms to load: one thread, then several"),
+    ]
+    return (
+        f"Measured on {datetime.date.today()} in node {node_version()} on {threads} CPUs of {cpu_name()}: "
+        f"edgepack {edgepack.__version__}'s npm package for {DEVICES[0]}, SIMD, batch 1, float32; the "
+        f"engines take turns.\n\n{table(header, rows)}"
+    )
+
+
+def compare_threads(options: argparse.Namespace, folder: Path, dist: Path) -> None:
+    """Measure with threads, print, and write if asked to."""
+    threads = options.threads
+    rows = [measure_threads(name, folder, dist, options.seconds, threads) for name in options.networks]
+    text = render_threads(rows, threads)
+    print(text)
+    if options.write:
+        section = "Threads in WebAssembly"
+        replace_section(section, text, f"web.py --threads {threads}", note("WebAssembly"))
+
+
+def node_version() -> str:
+    """``v20.20.2``."""
+    return subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def cpu_name() -> str:
@@ -114,9 +174,8 @@ def render(results: list[dict[str, Any]], dist: Path, *, int8: bool) -> str:
         *("kB of wasm (gzipped)", "times smaller, gzipped"),
     ]
     types = "int8 (QDQ, u8 x s8)" if int8 else "float32"
-    node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     return (
-        f"Measured on {datetime.date.today()} in node {node} on one CPU of {cpu_name()}: edgepack "
+        f"Measured on {datetime.date.today()} in node {node_version()} on one CPU of {cpu_name()}: edgepack "
         f"{edgepack.__version__}, onnxruntime-web {version} (its wasm: {theirs[0] / 1e6:.1f} MB, "
         f"{theirs[1] / 1e6:.1f} MB gzipped), one thread, SIMD, batch 1, {types}; the engines take turns. "
         f"Sizes are without weights and without JavaScript.\n\n{table(header, rows)}"
@@ -129,12 +188,16 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--seconds", type=float, default=20, help="for each network")
     parser.add_argument("--int8", action="store_true", help="quantised by edgepack quantize")
+    parser.add_argument("--threads", type=int, default=1, help="compare one thread with so many")
     parser.add_argument("--write", action="store_true", help="into notes/")
     options = parser.parse_args()
     dist = peer_folder()
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
     with tempfile.TemporaryDirectory(prefix="edgepack-web-") as folder:
+        if options.threads > 1:
+            compare_threads(options, Path(folder), dist)
+            return
         results = [
             measure(name, Path(folder), dist, options.seconds, int8=options.int8) for name in options.networks
         ]

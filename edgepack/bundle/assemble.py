@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgepack.bundle import web_threads
 from edgepack.bundle.checksums import write_sums
 from edgepack.bundle.compile_sources import compile_sources
 from edgepack.bundle.documents import bundle_texts
@@ -68,6 +69,7 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
         firmware.check_estimate(recipe, plan)
         firmware.write_sources(recipe, plan, recorded)
     artifacts, footprint = _build(recipe, plan, progress)
+    threads = web_threads.build(recipe, plan, progress)
     progress("write bundle", "")
     before = () if recipe.quantised is None else (recipe.quantised,)
     folders = (*before, recipe.imported, *(one.folder for one in recipe.compiled))
@@ -77,6 +79,7 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
         params_layout=layout.hex(),
         recorded=recorded,
         artifacts=artifacts,
+        web_threads=threads,
         footprint=footprint,
         text_bytes=_runtime_bytes(recipe),
         warnings=[text for folder in folders for text in _read_json(folder / WARNINGS)],

@@ -20,17 +20,11 @@ __all__ = ["compile_sources", "included_files"]
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 
 
-def compile_sources(recipe: Recipe) -> dict[str, Path]:
-    """Source -> object: model.c, what a shared library is made from if that is another file, and, where there
-    is a program, the loader; compiled side by side."""
-    bare = recipe.device.bare_metal
-    program = firmware.SOURCES if bare else sources.LOADER_SOURCES
-    names = [sources.MODEL_SOURCE]
-    if "shared" in recipe.device.artifacts:
-        names.append(sources.shared_library(recipe.name, recipe.device.os)[0])
-    if bare or "program" in recipe.device.artifacts:
-        names += program
-    names = list(dict.fromkeys(names))
+def compile_sources(recipe: Recipe, only: Sequence[str] = ()) -> dict[str, Path]:
+    """Source -> object: those of ``only``, or else model.c, what a shared library is made from if that is
+    another file, and, where there is a program, the loader; compiled side by side."""
+    program = firmware.SOURCES if recipe.device.bare_metal else sources.LOADER_SOURCES
+    names = list(only) or _wanted(recipe, program)
     common = _common(recipe, [name for name in names if name in program])
     own = _of_model(recipe, [name for name in names if name not in common])
     # The loader's objects never meet the model's in an archive, but some of their names are alike.
@@ -55,6 +49,15 @@ def compile_sources(recipe: Recipe) -> dict[str, Path]:
         if cache is not None and key and folder not in found:
             cache.store(key, folder)
     return objects
+
+
+def _wanted(recipe: Recipe, program: Sequence[str]) -> list[str]:
+    names = [sources.MODEL_SOURCE]
+    if "shared" in recipe.device.artifacts:
+        names.append(sources.shared_library(recipe.name, recipe.device.os)[0])
+    if recipe.device.bare_metal or "program" in recipe.device.artifacts:
+        names += program
+    return list(dict.fromkeys(names))
 
 
 def _object_name(source: str) -> str:

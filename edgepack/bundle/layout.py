@@ -135,6 +135,11 @@ class BundleLayout:
         return f"lib/lib{self.name}.{suffix}"
 
     @property
+    def threads(self) -> str:
+        """The module with threads (WebAssembly)."""
+        return f"lib/{self.name}-threads.wasm"
+
+    @property
     def static(self) -> str:
         """The static library."""
         return f"lib/lib{self.name}.a"

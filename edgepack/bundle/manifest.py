@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
+from edgepack.bundle.artifact_records import Artifact, ThreadsModule
 from edgepack.bundle.fields import (
     CSymbol,
     DtypeName,
@@ -21,7 +22,6 @@ from edgepack.bundle.fields import (
     FileName,
     Line,
     ModelName,
-    OptionalSha256,
     OptionalWord,
     Sha256,
     Word,
@@ -71,6 +71,7 @@ __all__ = [
     "Runtime",
     "StepRecord",
     "Tensor",
+    "ThreadsModule",
     "ToolchainRecord",
     "TunedRecord",
     "VariantRecord",
@@ -219,19 +220,6 @@ class ToolchainRecord(Record):
     version: Line
 
 
-class Artifact(Record):
-    """A library or program of the bundle."""
-
-    kind: Literal["shared", "static", "program"]
-    path: PathInBundle
-    nbytes: int = Field(ge=0)
-    loader_sha256: OptionalSha256 = Field(
-        default="",
-        description="of a shared library: over what the system's loader reads of it; see bundle.md",
-    )
-    audit: dict[str, Any] = Field(default={}, description="what was found in the file when packing")
-
-
 class Runtime(Record):
     """The part of the library that is not the model's kernels."""
 
@@ -339,6 +327,10 @@ class Manifest(Record):
     memory: Memory
     runtime: Runtime
     artifacts: Annotated[tuple[Artifact, ...], distinct("kind"), distinct("path")]
+    web_threads: ThreadsModule | None = Field(
+        default=None,
+        description="of WebAssembly: the module `shared` again, for threads",
+    )
     footprint: Footprint | None = Field(default=None, description="of firmware; other devices have none")
     kernels: Annotated[tuple[KernelRecord, ...], distinct("symbol")] = ()
     steps: tuple[StepRecord, ...] = ()
@@ -361,6 +353,11 @@ class Manifest(Record):
     def artifact(self, kind: str) -> Artifact | None:
         """The artifact of this kind, or None if the bundle has none."""
         return next((artifact for artifact in self.artifacts if artifact.kind == kind), None)
+
+    @property
+    def binaries(self) -> tuple[Artifact | ThreadsModule, ...]:
+        """All that was linked: the artifacts, and the module with threads."""
+        return self.artifacts if self.web_threads is None else (*self.artifacts, self.web_threads)
 
     def code(self, variant: str = "") -> Manifest | VariantRecord:
         """The record of the kernels, steps and memory of a variant; of the device's own by default."""

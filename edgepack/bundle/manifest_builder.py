@@ -26,6 +26,7 @@ from edgepack.bundle.manifest import (
     Runtime,
     StepRecord,
     Tensor,
+    ThreadsModule,
     ToolchainRecord,
     VariantRecord,
 )
@@ -56,6 +57,7 @@ class Built:
         params_layout: of the library, in hex.
         recorded: the recorded tensors and their tolerances.
         artifacts: libraries and program.
+        web_threads: the module with threads.
         footprint: flash and RAM of firmware; None for a device with an operating system.
         text_bytes: machine code of the runtime in the shared library; None where it cannot be told.
         warnings: the worker's.
@@ -71,6 +73,7 @@ class Built:
     text_bytes: int | None
     warnings: Sequence[str]
     nested: Any = None
+    web_threads: ThreadsModule | None = None
 
 
 def make_manifest(recipe: Recipe, built: Built) -> Manifest:
@@ -114,6 +117,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
             heterogeneous=device.heterogeneous,
         ),
         artifacts=tuple(built.artifacts),
+        web_threads=built.web_threads,
         footprint=built.footprint,
         **_code(plan, recipe.placed),
         variants=tuple(_variant(*one) for one in variants),

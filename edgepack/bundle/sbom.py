@@ -38,7 +38,7 @@ def render_sbom(manifest: Manifest) -> str:
         "licenses": [{"license": {"id": "Apache-2.0"}}],
     }
     components: list[dict[str, Any]] = [model, runtime]
-    paths = [artifact.path for artifact in manifest.artifacts]
+    paths = [artifact.path for artifact in manifest.binaries]
     if manifest.params.file:
         paths.append(manifest.params.file)
     for path in sorted(paths):

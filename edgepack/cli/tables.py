@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from edgepack.bundle.manifest import Manifest, Tensor
+from edgepack.bundle.manifest import Manifest, Tensor, ThreadsModule
 from edgepack.cli.output import table
 from edgepack.render.formatting import float32_text, human_bytes, human_count, shape_text
 from edgepack.text.printable import printable
@@ -92,9 +92,11 @@ def quantised_outputs_table(outputs: Iterable[QuantisedOutput]) -> str:
 def overview_table(manifest: Manifest) -> str:
     """What a device gets of the bundle, and what a session needs there."""
     rows: list[list[str]] = []
-    for artifact in manifest.artifacts:
+    for artifact in manifest.binaries:
         if artifact.kind == "program":
             note = "a program that runs, verifies and measures it"
+        elif isinstance(artifact, ThreadsModule):
+            note = f"kernels and runtime for threads that share memory, at most {artifact.threads}"
         else:
             note = f"{'the same' if rows else 'kernels and runtime'}, a {artifact.kind} library"
         rows.append([artifact.path, human_bytes(artifact.nbytes), note])
@@ -113,7 +115,7 @@ def overview_table(manifest: Manifest) -> str:
 
 def files_table(manifest: Manifest) -> str:
     """The files that a device needs, one by one, and the rest in sum."""
-    mine = {artifact.path for artifact in manifest.artifacts} | {manifest.params.file}
+    mine = {artifact.path for artifact in manifest.binaries} | {manifest.params.file}
     rows = [[file.path, human_bytes(file.nbytes)] for file in manifest.files if file.path in mine]
     rest = [file for file in manifest.files if file.path not in mine]
     for folder in ("test", "src", "include"):
@@ -241,7 +243,7 @@ def _words(value: object) -> str:
 def audit_table(manifest: Manifest) -> str:
     """What each library and program needs, and what it exports. (The manifest has more.)"""
     rows = []
-    for artifact in manifest.artifacts:
+    for artifact in manifest.binaries:
         found = artifact.audit
         needed, glibc, exported = (_words(found.get(key, "")) for key in ("needed", "glibc", "exported"))
         rows.append([artifact.path, needed, glibc, exported])

@@ -83,6 +83,13 @@ class Device(Frozen):
     threads: int = Field(
         default=1, ge=1, le=1024, description="Threads of a session unless the caller asks otherwise."
     )
+    web_threads: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Of WebAssembly: where threads help a model, its npm package holds a second module that "
+        "computes on so many, for pages that may share memory, and node. Kernels are planned for them.",
+    )
     heterogeneous: bool = Field(
         default=False,
         description="Cores of unequal speed: threads claim tasks instead of sharing them out evenly.",
@@ -152,6 +159,8 @@ class Device(Frozen):
         systems = {"macos", "ios"} if self.gpu.api == "metal" else {"linux", "android", "windows", "macos"}
         if self.gpu.api != "none" and self.os not in systems:
             raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
+        if self.web_threads > 1 and self.os != "wasi":
+            raise ValueError("web_threads: only WebAssembly (os: wasi) has a module for them")
         if not self.bare_metal and self.budget != Budget():
             raise ValueError("budget: only firmware (os: none) has one")
         if not self.bare_metal and self.memories:
@@ -204,7 +213,7 @@ class Device(Frozen):
             l2_bytes=self.cpu.l2,
             l3_bytes=self.cpu.l3,
             ram_bytes=self.budget.ram if self.bare_metal else 0,
-            threads=self.threads,
+            threads=max(self.threads, self.web_threads),
             arena_room=arena_room(self.memories, self.budget.ram),
             tensors_beside=arenas.index(RAM) if RAM in arenas else -1,
         )

@@ -25,7 +25,7 @@ def check_words(root: Path, manifest: Manifest) -> None:
     if any(tensor.dtype not in dtypes for tensor in (*manifest.inputs, *manifest.outputs)):
         wrong.append("dtype")
     there = {record.path for record in manifest.files}
-    named = [*(artifact.path for artifact in manifest.artifacts), manifest.params.file]
+    named = [*(artifact.path for artifact in manifest.binaries), manifest.params.file]
     if any(path is not None and path not in there for path in named):
         wrong.append("artifacts")
     try:

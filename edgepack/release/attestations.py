@@ -113,7 +113,7 @@ def _components(index: Index, manifest: Manifest) -> Iterator[dict[str, Any]]:
         "version": manifest.edgepack,
         **_licensed("Apache-2.0"),
     }
-    paths = [artifact.path for artifact in manifest.artifacts] + ([params.file] if params.file else [])
+    paths = [artifact.path for artifact in manifest.binaries] + ([params.file] if params.file else [])
     for path in sorted(paths):
         yield {
             "type": "file",

@@ -19,6 +19,7 @@ __all__ = [
     "MODULE_EXPORTS",
     "MODULE_SOURCE",
     "PARAMS_DEFINE",
+    "THREADS_EXPORTS",
     "kernels_object",
     "params_define",
     "runtime_files",
@@ -44,6 +45,12 @@ MODULE_SOURCE = "src/runtime/module_wasm.c"
 MODULE_EXPORTS = (
     *("ep_allocate", "ep_release", "ep_create", "ep_destroy", "ep_input", "ep_input_bytes", "ep_output"),
     *("ep_output_bytes", "ep_run", "ep_profile", "ep_steps", "ep_arena_bytes", "ep_name_of", "ep_text_of"),
+)
+#: What the module with threads exports beside them: functions for its workers, and what the linker makes of a
+#: thread's stack and thread-local variables.
+THREADS_EXPORTS = (
+    *("ep_may_sleep", "ep_serve", "ep_trapped"),
+    *("__stack_pointer", "__tls_size", "__wasm_init_tls"),
 )
 #: Include path of every C file of a bundle.
 INCLUDE_DIRECTORIES = ("include", "src")

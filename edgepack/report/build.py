@@ -126,7 +126,7 @@ def _sizes(manifest: Manifest) -> BarChart:
     """What a device holds, and what a session takes."""
     rows = [
         BarRow(artifact.path, (Value(artifact.nbytes, human_bytes(artifact.nbytes)),), artifact.kind)
-        for artifact in manifest.artifacts
+        for artifact in manifest.binaries
     ]
     params, memory = manifest.params, manifest.memory
     where = params.file or "params, inside the library"

@@ -1,7 +1,8 @@
 /* The WebAssembly module that JavaScript loads: the model behind functions of numbers and addresses, for a
  * header of inline functions is of no use there. It exports its memory and these functions, and imports the
- * clock alone (platform/wasm.c). A page writes inputs to and reads outputs from the addresses that it is
- * given; an allocation may move the memory's buffer, so views of it are made anew after each.
+ * clock alone (platform/wasm.c); compiled for threads, it imports its memory, which they share. A page writes
+ * inputs to and reads outputs from the addresses that it is given; an allocation may move the memory's
+ * buffer, so views of it are made anew after each.
  * SPDX-License-Identifier: Apache-2.0 */
 #if !defined(__EMSCRIPTEN_PTHREADS__) /* with which it has all that POSIX has */
 #define EP_PLATFORM_WASM 1
@@ -50,6 +51,28 @@ EP_EXPORT size_t ep_arena_bytes(void);
 /* "EP_E_NULL", and a sentence: text that ends with a zero byte. */
 EP_EXPORT const char *ep_name_of(ep_status status);
 EP_EXPORT const char *ep_text_of(ep_status status);
+
+#if defined(EP_HAVE_THREADS) && defined(EP_PLATFORM_WASM)
+/* Whether the thread that runs models may sleep while it waits for others: not that of a page. */
+EP_EXPORT void ep_may_sleep(int32_t may);
+
+/* For a worker with an instance and a stack of its own, beside the thread that runs models: it computes for
+ * their sessions, and never returns. If a trap ends it all the same, ep_trapped tells those that wait. */
+EP_EXPORT void ep_serve(void);
+EP_EXPORT void ep_trapped(void);
+
+void ep_may_sleep(int32_t may) {
+    ep_sleeps = may;
+}
+
+void ep_serve(void) {
+    ep_serve_threads();
+}
+
+void ep_trapped(void) {
+    EP_STORE(&ep_worker_trapped, 1u);
+}
+#endif
 
 void *ep_allocate(size_t nbytes) {
     void *memory = NULL;

@@ -1,12 +1,12 @@
 // Starts a module that Emscripten linked, by the script that it wrote for it.
 // SPDX-License-Identifier: Apache-2.0
-import { EdgepackError } from "./error.js";
-import { checkNoThreads, notIts } from "./runtime.js";
-import { builtin, inNode } from "./sources.js";
+import { notIts } from "./runtime.js";
+import { checkNoThreads, countThreads } from "./threads.js";
 
 /** The module's functions and memory, how many threads compute, and what ends these. */
 export async function start(module, { name, threads: most }, asked, script) {
-  const threads = await countThreads(most, asked);
+  if (most === 1) checkNoThreads(asked);
+  const threads = most === 1 ? 1 : await countThreads(most, asked);
   const { default: make } = await script();
   let memory;
   let exports;
@@ -35,25 +35,4 @@ export async function start(module, { name, threads: most }, asked, script) {
   running.PThread?.unusedWorkers.forEach((worker) => worker.unref?.());
   const end = () => running.PThread?.terminateAllThreads();
   return { ...exports, memory: memory ?? exports.memory, threads, end };
-}
-
-/** As many as the machine has, but no more than were packed for: the default of a model with threads. */
-async function countThreads(most, asked) {
-  if (most === 1) {
-    checkNoThreads(asked);
-    return 1;
-  }
-  if (typeof SharedArrayBuffer === "undefined") {
-    const headers = "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp";
-    throw new EdgepackError("ENGINE", `Threads need a page that is isolated: serve it with ${headers}.`);
-  }
-  if (asked === undefined) return Math.min(most, await available());
-  if (Number.isInteger(asked) && asked >= 1 && asked <= 64) return asked;
-  throw new EdgepackError("INPUT", `${asked} threads cannot compute: give a whole number from 1 to 64.`);
-}
-
-async function available() {
-  if (!inNode()) return globalThis.navigator?.hardwareConcurrency ?? 1;
-  const os = await builtin("os");
-  return os.availableParallelism?.() ?? os.cpus().length;
 }

@@ -3,6 +3,7 @@
 import { ARRAYS } from "./dtypes.js";
 import { EdgepackError } from "./error.js";
 import { bytesOf, fill, isBytes, open } from "./sources.js";
+import { checkNoThreads, threadsOrOne } from "./threads.js";
 
 export { EdgepackError };
 
@@ -14,20 +15,23 @@ const SIMD = Uint8Array.of(
 
 /** Loads the model of a description (index.js has it) and makes a session. */
 export async function loadModel(description, options = {}) {
-  const { wasm = description.wasm(), check = false, onProgress, signal, threads } = options;
+  const { check = false, onProgress, signal } = options;
   const params = options.params ?? description.params?.();
   checkEngine(description);
   if (params === undefined && !description.embedded) {
     const what = `Its params come from the caller: load({ params }), with a URL, a Response or bytes of the file`;
     throw new EdgepackError("PARAMS", `${what} params/${description.name}.params of the bundle.`);
   }
+  const { threaded } = description;
+  const threads = threaded ? await threadsOrOne(threaded.threads, options.threads) : 1;
+  const wasm = options.wasm ?? (threads > 1 ? threaded : description).wasm();
   // Both downloads run side by side.
   const opened = params === undefined ? undefined : open(params, "params", signal);
   opened?.catch(() => {}); // it is awaited below, if the module is one
   let exports;
   try {
     const module = await compile(wasm, description, signal);
-    exports = await (description.instantiate ?? instantiate)(module, description, threads);
+    exports = await (description.instantiate ?? instantiate)(module, description, options.threads, threads);
     const source = await opened;
     const at = source === undefined ? 0 : await place(exports, source, description.paramsBytes, onProgress);
     return new Model(description, exports, at, check);
@@ -70,22 +74,18 @@ export function notIts(error, name) {
   return new EdgepackError("ENGINE", `This is not the module of ${name}: ${error.message}.`, { cause: error });
 }
 
-/** Refuses threads of a module without. */
-export function checkNoThreads(threads) {
-  if (threads === undefined || threads === 1) return;
-  throw new EdgepackError("INPUT", "This module has no threads: pack the model for wasm32-emscripten-threads.");
-}
-
-async function instantiate(module, { name }, threads) {
-  checkNoThreads(threads);
-  let instance;
+async function instantiate(module, { name, threaded }, asked, threads) {
   try {
-    instance = await WebAssembly.instantiate(module, { edgepack: { now: () => performance.now() } });
+    // With threads the memory is shared, and imported.
+    const shared = WebAssembly.Module.imports(module).some(({ kind }) => kind === "memory");
+    if (shared && threaded) return await (await threaded.pool()).startPool(module, threaded, threads);
+    checkNoThreads(asked);
+    const instance = await WebAssembly.instantiate(module, { edgepack: { now: () => performance.now() } });
+    instance.exports._initialize();
+    return instance.exports;
   } catch (error) {
     throw notIts(error, name);
   }
-  instance.exports._initialize();
-  return instance.exports;
 }
 
 /** Writes the params into the module's memory as they arrive; the address. */

@@ -8,7 +8,7 @@ let model;
 const calls = {
   async load(options, onProgress) {
     model = await load({ ...options, onProgress });
-    return { inputs: model.inputs, outputs: model.outputs };
+    return { inputs: model.inputs, outputs: model.outputs, threads: model.threads };
   },
   run: async (inputs) => model.run(inputs),
   profile: async ({ given, runs }) => model.profile(given, runs),

@@ -7,10 +7,11 @@ import { builtin, inNode, locate } from "./web/sources.js";
 export async function loadInWorker({ onProgress, ...options } = {}) {
   const remote = await start(onProgress);
   try {
-    const { inputs, outputs } = await remote.call("load", await absolute(options), []);
+    const { inputs, outputs, threads } = await remote.call("load", await absolute(options), []);
     return {
       inputs,
       outputs,
+      threads,
       get memory() {
         return remote.memory();
       },

@@ -56,7 +56,7 @@ MISTAKES = {
     "unclosed_bracket": (3, "not valid YAML", ""),
     "unknown_artifact": (2, "artifacts.1: must be 'shared', 'static' or 'program', found 'firmware'", ""),
     "unknown_cpu_requirement": (2, "cpu_requires: the runtime cannot check 'avx2' on aarch64", ""),
-    "unknown_key": (3, "thread: unknown key", "Did you mean 'threads'?"),
+    "unknown_key": (3, "thread: unknown key", "Did you mean 'threads' or 'web_threads'?"),
     "unknown_nested_key": (5, "compilers.zig.tripel: unknown key", "Allowed here: target, cpu, flags"),
     "unquoted_version": (3, "audit.glibc: must be a text, found 2.3", "in quotes"),
     "word_where_list_is_expected": (2, "libraries: must be a list, found 'm'", ""),

@@ -57,8 +57,9 @@ class Page:
             pass
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page, as JSON can have it."""
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of a JavaScript expression in the page, or of its promise, as JSON can have it."""
+        how = {"returnByValue": True, "awaitPromise": True}
+        result = self.call("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 

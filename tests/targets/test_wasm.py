@@ -153,10 +153,14 @@ def test_c_has_no_warnings(tmp_path: Path) -> None:
     bundle = make_sources(tmp_path / "bundle", arch="wasm32")
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", "-fno-sanitize=all", "-O0"]
     more = ["-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef"]
-    for source in (MODEL_SOURCE, MODULE_SOURCE, *LOADER_SOURCES):
+    threads = ["-mcpu=generic+atomics+bulk_memory"]
+    for source, cpu in (
+        *((source, []) for source in (MODEL_SOURCE, MODULE_SOURCE, *LOADER_SOURCES)),
+        (MODULE_SOURCE, threads),
+    ):
         run(
             [
-                *(*command, *WARNINGS, *more, *bundle.includes),
+                *(*command, *cpu, *WARNINGS, *more, *bundle.includes),
                 *("-c", bundle.root / source, "-o", tmp_path / "out.o"),
             ]
         )

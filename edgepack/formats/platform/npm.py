@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import ConfigError
+from edgepack.objectfiles.wasm.sections import imported_memories
 from edgepack.plan.types import Plan
 from edgepack.render.params_file import params_file_bytes
 from edgepack.render.templates import render
@@ -29,7 +30,10 @@ _PLAIN = {
     **{name: name for name in ("worker.js", "image.js", "image.d.ts", "audio.js", "audio.d.ts")},
     **{
         f"web/{name}": name
-        for name in ("dtypes.js", "error.js", "runtime.d.ts", "runtime.js", "sources.js", "thread.js")
+        for name in (
+            *("dtypes.js", "error.js", "runtime.d.ts", "runtime.js", "sources.js", "thread.js"),
+            "threads.js",
+        )
     },
     **{f"demo/{name}": f"demo/{name}" for name in ("demo.js", "image.js", "results.js", "style.css")},
 }
@@ -41,11 +45,15 @@ _RENDERED = {
     "web/steps.js": "steps.js.j2",
     "demo/index.html": "demo/index.html.j2",
 }
+#: The same of a package with a module for threads that share its memory.
+_POOL = {f"web/{name}": name for name in ("pool.js", "pool_worker.js")}
 _NAME = re.compile(r"(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*")
 _NUMBER, _PART = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PART}(?:\.{_PART})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 )
+#: Of the option `threads`.
+_THREADS_DOC = "How many threads compute, 1 to 64. Default: as many as the machine has, at most {}."
 _NOTES = {"float16": ", their bits", "bfloat16": ", their bits", "bool": ", 0 or 1"}
 
 
@@ -54,6 +62,7 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     module = manifest.artifact("shared")
     if module is None:
         return {}
+    threaded = _threaded(recipe.bundle, manifest)
     rules = {kernel.symbol: kernel.rule for kernel in manifest.kernels}
     glue = str(PurePosixPath(module.path).with_suffix(".mjs")) if manifest.device.os == "emscripten" else ""
     values = {
@@ -64,10 +73,14 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
         "features": [one[1:] for one in manifest.device.features if one.startswith("+")],
         "notes": {tensor.dtype: "" for tensor in (*manifest.inputs, *manifest.outputs)} | _NOTES,
         "rules": rules,
+        "threaded": threaded,
+        "threads": threaded["threads"] if threaded else manifest.runtime.threads,
+        "threads_doc": _THREADS_DOC.format(threaded["threads"] if threaded else manifest.runtime.threads),
     }
-    texts = {path: (TEMPLATES / "web" / name).read_text(encoding="utf-8") for path, name in _PLAIN.items()}
+    plain = _PLAIN | (_POOL if threaded else {})
+    texts = {path: (TEMPLATES / "web" / name).read_text(encoding="utf-8") for path, name in plain.items()}
     texts |= {path: render(f"web/{name}", values) for path, name in _RENDERED.items()}
-    files = [module.path]
+    files = [module.path, *([str(threaded["module"])] if threaded else [])]
     if glue:
         texts["web/emscripten.js"] = (TEMPLATES / "web" / "emscripten.js").read_text(encoding="utf-8")
         files += _scripts(recipe.bundle, glue)
@@ -79,6 +92,22 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     version = recipe.package.version or content_version(texts, contents)
     texts["package.json"] = _package(manifest, recipe.package_name, version, files)
     return texts
+
+
+def _threaded(bundle: Path, manifest: Manifest) -> dict[str, Any]:
+    """Of the module with threads: where it lies, how many compute, what memory it takes; {} without one."""
+    module = manifest.web_threads
+    if module is None:
+        return {}
+    (memory,) = imported_memories((bundle / module.path).read_bytes())
+    tensors = sum(tensor.nbytes for tensor in (*manifest.inputs, *manifest.outputs))
+    return {
+        "module": module.path,
+        "threads": module.threads,
+        "pages": memory.minimum,
+        "memory_bytes": manifest.params.nbytes + manifest.memory.arena + tensors,
+        "thread_bytes": manifest.memory.scratch_per_thread,
+    }
 
 
 def _scripts(bundle: Path, glue: str) -> list[str]:

@@ -93,7 +93,8 @@ def _unreadable(name: str, error: Exception) -> CheckFailedError:
 
 
 def _imports(imports: Sequence[str], device: Device, kind: AuditKind) -> Iterator[Finding]:
-    allowed = (*(PROGRAM_IMPORTS if kind == "program" else MODULE_IMPORTS), *device.audit.needed)
+    memory = ("env.memory",) if device.threads > 1 else ()
+    allowed = (*(PROGRAM_IMPORTS if kind == "program" else MODULE_IMPORTS), *memory, *device.audit.needed)
     if bad := [name for name in imports if not within(name, allowed)]:
         yield Finding("imports", ", ".join(bad), _joined(allowed))
 

@@ -25,8 +25,11 @@
  * between looking and claiming until EP_SPAN / 2 phases or more have gone by, and then finds the very number
  * that it had read.
  * SPDX-License-Identifier: Apache-2.0 */
+#if !defined(EP_WAIT_SPINS)
+#define EP_WAIT_SPINS 200 /* 1 to 9 us; then yield: on a shared core, spinning starves the one waited for */
+#endif
+
 enum {
-    EP_WAIT_SPINS = 200, /* 1 to 9 us; then yield: on a shared core, spinning starves the one waited for */
     EP_GRACE_SPINS = 32, /* 0.3 to 1.5 us; then others' pieces: what these read is in the others' caches */
     EP_DYNAMIC_PIECES = 8,
     EP_PIECES = 16, /* more than any share has */

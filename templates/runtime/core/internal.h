@@ -73,6 +73,9 @@ static inline void ep_pause(void) {
     __asm__ volatile("isb" ::: "memory");
 #elif defined(__arm__) && defined(__ARM_ARCH) && __ARM_ARCH >= 7
     __asm__ volatile("yield");
+#elif defined(__wasm_atomics__)
+    for (volatile int i = 0; i < 8; i++) { /* it has no instruction for this: 10 ns */
+    }
 #endif
 }
 
