@@ -19,12 +19,12 @@ from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.lower import Lowered, lower_with_graphs
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
-from edgepack.compiler.kernels.schedule import Given, Schedules
+from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
-from edgepack.compiler.planner.build_gpu import build_gpu_plan
+from edgepack.compiler.planner.build_gpu import lay_out_on_gpu, select_on_gpu
 from edgepack.compiler.planner.measured import Measured
-from edgepack.compiler.planner.program import Program, read_program
-from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.program import read_program
+from edgepack.compiler.reporter import Reporter
 from edgepack.errors import EdgepackError
 from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget
@@ -120,27 +120,32 @@ def plan_of(
     target: Target | None = None,
     maxima: Mapping[str, int] | None = None,
     given: Given = NOTHING,
-    schedules: Schedules | None = None,
-    selected: Callable[[Program, KernelSelector], None] = lambda program, selector: None,
+    schedules: Callable[..., Given] | None = None,
+    selected: Callable[..., None] = lambda *what: None,
 ) -> Built:
     """The plan of a model whose input shapes are static.
 
     Args:
         maxima: those of ``--max``.
         given: schedules of all fused groups by rule, in place of those that the rules would propose.
-        schedules: those of each fused group, instead of ``given``.
-        selected: is told of the program, when its kernels are selected.
+        schedules: those of each fused group (``Schedules``, on a GPU ``GpuSchedules``), instead of ``given``.
+        selected: is told of the program and of the selector, or for a GPU of what was selected, when its
+            kernels are.
     """
     imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
-    names, measured = (
-        {"name": name, "symbol_prefix": f"{name}_"},
-        Measured(schedules=schedules or (lambda groups: given)),
-    )
+    signature, prefix = imported.signature, f"{name}_"
+    decide = schedules or (lambda *group: given)
     if isinstance(target, GpuTarget):
-        return build_gpu_plan(lowered, imported.signature, target, **names, measured=measured)
-    signature, prefix = imported.signature, names["symbol_prefix"]
+        measured = Measured(on_gpu=decide)
+        on_gpu = select_on_gpu(lowered, signature, target, prefix, Reporter(), measured)
+        selected(on_gpu)
+        return lay_out_on_gpu(on_gpu, name)
     program = select_kernels(
-        lowered, signature, target or host_target(), symbol_prefix=prefix, measured=measured
+        lowered,
+        signature,
+        target or host_target(),
+        symbol_prefix=prefix,
+        measured=Measured(schedules=decide),
     )
     selected(*program)
     return lay_out(*program, signature, name)

@@ -68,7 +68,8 @@ def _bundle(path: Path, as_json: bool, kernels: bool, memory: bool) -> None:
         tables.audit_table(manifest),
     ]
     if kernels:
-        parts.append(tables.kernels_table(manifest))
+        on_gpus = [tables.kernels_table(record) for record in manifest.variants if record.gpu]
+        parts += [*on_gpus, tables.kernels_table(manifest)]
     parts += [printable(f"warning: {text}") for text in manifest.warnings]
     say("\n\n".join(part for part in parts if part))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from edgepack.bundle.manifest import Manifest, Tensor, ThreadsModule
+from edgepack.bundle.manifest import Manifest, Tensor, ThreadsModule, VariantRecord
 from edgepack.cli.output import table
 from edgepack.render.formatting import float32_text, human_bytes, human_count, shape_text
 from edgepack.text.printable import printable
@@ -213,7 +213,7 @@ def _of_kinds(manifest: Manifest) -> str:
     return f"; one of the {len(manifest.variants) + 1} kinds of CPU reads {' to '.join(sizes)}"
 
 
-def kernels_table(manifest: Manifest) -> str:
+def kernels_table(manifest: Manifest | VariantRecord) -> str:
     """Kernels, the most work first: rule, what it chose, FLOPs, steps that use it."""
     uses: dict[str, int] = {}
     for step in manifest.steps:

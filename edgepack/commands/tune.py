@@ -150,6 +150,7 @@ def tune(
     of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
     with temporary_folder() as folder:
         programs = Programs(source, profile, PackOptions(**of_pack), where, Path(folder))
+        programs.beside = known.for_cpus(programs.target.tuned_kinds[1:])
         return Search(programs, path, known, Stages(undisturbed(progress)), limit, trials).found()
 
 
@@ -187,9 +188,10 @@ class Search:
                 hint="`edgepack pack` and `edgepack verify` say more.",
             )
         first = self.programs.settle(self.rules)
-        self.where, self.counted = first.where, first.instructions is not None
+        self.counted = first.instructions is not None
+        self.where = first.where + (f", {first.backend}" if self.programs.gpu else "")
         self.rounds = Rounds.resumed(
-            self.known, self.programs.target.cpu_kind, __version__, counted=self.counted
+            self.known, self.programs.target.tuned_kinds[0], __version__, counted=self.counted
         )
         self.best = self.rules
         if self.rounds.best:

@@ -24,7 +24,7 @@ from edgepack.pipeline.compile import Compiler
 from edgepack.pipeline.job import CompileJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.worker_process import Worker
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.tuned import TunedChoice
 from edgepack.runners.bench import BenchOptions, Measurement, bench
 from edgepack.runners.verify import verify
@@ -42,15 +42,28 @@ class Program:
     Attributes:
         root: its folder.
         choices: the schedules that it was packed with.
+        gpu: the name of the kernels for the GPU, which are measured; "" for a CPU's.
     """
 
     root: Path
     manifest: Manifest
     choices: tuple[TunedChoice, ...]
+    gpu: str = ""
 
     def nodes(self, variant: str) -> list[Nodes]:
-        """Of each step."""
-        return [tuple(step.nodes) for step in self.manifest.code(variant).steps]
+        """By what each step is known: the nodes that it computes; on a GPU with its operators, for a node and
+        what moves its tensors have kernels of their own there."""
+        code = self.manifest.code(variant)
+        if not self.gpu:
+            return [tuple(step.nodes) for step in code.steps]
+        operators = {kernel.symbol: kernel.ops for kernel in code.kernels}
+        return [(*step.nodes, *operators.get(step.kernel, ())) for step in code.steps]
+
+    def nodes_of(self, symbols: Collection[str]) -> frozenset[Nodes]:
+        """The same of the steps that run kernels."""
+        steps = self.manifest.code(self.gpu).steps
+        pairs = zip(steps, self.nodes(self.gpu), strict=True)
+        return frozenset(nodes for step, nodes in pairs if step.kernel in symbols)
 
 
 class Programs:
@@ -60,6 +73,11 @@ class Programs:
         options: how the model is packed.
         where: how and where programs are run.
         folder: for the bundles.
+
+    Attributes:
+        target: what is tuned: the GPU where the device has one, else the CPU.
+        gpu: the name of its kernels in a bundle; "" for a CPU.
+        beside: schedules that are not searched for, of the CPU beside a GPU: all programs have them.
     """
 
     def __init__(
@@ -67,18 +85,14 @@ class Programs:
     ) -> None:
         self.model, self.device, self.where, self.folder = model, device, where, folder
         self.options = replace(options, name=options.name or default_name(model), formats=())
-        ((_, target), *_) = targets_of([device], self.options)
-        if not isinstance(target, CpuTarget) or device.gpu.api != "none":
-            raise ConfigError(
-                f"{device.name} has a GPU, whose schedules are not tuned yet.",
-                hint="Give a device without one: its kernels for the CPU are tuned.",
-            )
+        ((_, self.target), *_) = targets_of([device], self.options)
+        self.gpu = self.target.api if isinstance(self.target, GpuTarget) else ""
+        self.beside: Sequence[TunedChoice] = ()
         if device.variants:
             raise ConfigError(
                 f"{device.name} has kernels for several kinds of CPU, which are tuned one by one.",
                 hint=f"Tune for each, into one file: {', '.join(device.variants)}.",
             )
-        self.target = target
         self.runs = FEWEST
         self._number = 0
 
@@ -86,10 +100,11 @@ class Programs:
         """The model with these schedules. EdgepackError as for a pack."""
         self._number += 1
         root, file = self.folder / f"program{self._number}", self.folder / f"{self._number}.json"
-        write_tuned(file, TunedFile(tuple(choices)))
-        options = replace(self.options, tuned=[file] if choices else [], timeout=0)
+        every = (*self.beside, *choices)
+        write_tuned(file, TunedFile(every))
+        options = replace(self.options, tuned=[file] if every else [], timeout=0)
         pack_model(self.model, self.device, root, options, None)
-        return Program(root, load_manifest(root), tuple(choices))
+        return Program(root, load_manifest(root), tuple(choices), self.gpu)
 
     def groups(self, program: Program, wanted: Collection[str] = ()) -> list[Group]:
         """The groups of a program's kernels that have schedules, with what may be tried for each.
@@ -109,19 +124,18 @@ class Programs:
                 imported.frontend,
                 program.manifest.name,
                 self.target,
-                f"edgepack_{program.manifest.name}_",
-                tuned=program.choices,
+                f"edgepack_{program.manifest.name}_{'v0_' if self.gpu else ''}",
+                tuned=(*self.beside, *program.choices),
                 choices=sorted(wanted),
             )
             worker.run(job, place)
         listed = json.loads((place / "choices.json").read_text(encoding="utf-8"))
         shutil.rmtree(place)
-        steps = program.manifest.steps
         return [
             Group(
                 one["group"],
                 one["title"],
-                frozenset(tuple(step.nodes) for step in steps if step.kernel in one["symbols"]),
+                program.nodes_of(one["symbols"]),
                 [Candidate(**other) for other in one["candidates"]],
                 Candidate(one["rule"], one["schedule"], one["cycles"]),
             )
@@ -134,12 +148,21 @@ class Programs:
 
     def is_right(self, program: Program) -> bool:
         """Whether it computes what was recorded. EdgepackError where it cannot be run."""
-        return verify(program.root, program.manifest, self.where).ok
+        found = verify(program.root, program.manifest, self.where)
+        for one in found.variants:
+            if one.name == self.gpu and one.missing:
+                raise ConfigError(
+                    f"There is no {one.missing.removeprefix('a ')} to tune for on {found.where}.",
+                    hint="`edgepack doctor` says what is missing; --runner names a device that has it.",
+                )
+        return found.ok
 
     def measured(self, program: Program, *, runs: int | None = None) -> Measurement:
         """Its runs and steps. EdgepackError where it cannot be run."""
-        options = BenchOptions(runs=runs or self.runs, profile=True, where=self.where)
-        return bench(program.root, program.manifest, options)
+        return bench(program.root, program.manifest, self._options(runs or self.runs))
+
+    def _options(self, runs: int | None = None) -> BenchOptions:
+        return BenchOptions(runs=runs, profile=True, variant=self.gpu or None, where=self.where)
 
     def settle(self, program: Program) -> Measurement:
         """The first measurement, by which it is decided how many runs one takes.
@@ -147,7 +170,7 @@ class Programs:
         Raises:
             ConfigError: an emulator would run it, whose times say nothing.
         """
-        found = bench(program.root, program.manifest, BenchOptions(profile=True, where=self.where))
+        found = bench(program.root, program.manifest, self._options())
         if found.instructions is None and not found.real_speed:
             raise ConfigError(
                 f"{found.runner} emulates {self.device.name}: its times say nothing about the device.",

@@ -1,4 +1,5 @@
-"""Which tuned schedules a pack takes: those of the user's files that are for the kinds of CPU in it."""
+"""Which tuned schedules a pack takes: those of the user's files that are for the kinds of CPU, and the GPU,
+in it."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from edgepack.bundle.manifest import TunedRecord
 from edgepack.config.tuned import read_all_tuned, tuned_digest
 from edgepack.options import PathLike
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
 
@@ -24,7 +26,7 @@ class TakenChoices:
     """What is taken of files of tuned schedules.
 
     Attributes:
-        choices: for the kinds of CPU that are compiled for, sorted by kind and group.
+        choices: for the kinds of CPU, and the GPU, that are compiled for, sorted by kind and group.
         warning: that the files have none for any of these kinds, a sentence; "" where they have.
     """
 
@@ -32,8 +34,8 @@ class TakenChoices:
     warning: str = ""
 
     def of(self, target: Target) -> tuple[TunedChoice, ...]:
-        """Those for a target; of a GPU, for the CPU beside it."""
-        return tuple(choice for choice in self.choices if choice.cpu == target.cpu_kind)
+        """Those for a target; of a GPU, also for the CPU beside it."""
+        return tuple(choice for choice in self.choices if choice.cpu in target.tuned_kinds)
 
     @property
     def record(self) -> TunedRecord | None:
@@ -60,7 +62,7 @@ def tuned_choices(files: Sequence[PathLike], targets: Sequence[Target], device: 
         return NO_CHOICES
     paths = [Path(file) for file in files]
     found = read_all_tuned(paths)
-    if choices := found.for_cpus(target.cpu_kind for target in targets):
+    if choices := found.for_cpus(kind for target in targets for kind in target.tuned_kinds):
         return TakenChoices(choices)
     named = ", ".join(map(str, paths))
     has = [repr(kind) for kind in found.cpus]
@@ -68,6 +70,13 @@ def tuned_choices(files: Sequence[PathLike], targets: Sequence[Target], device: 
         has[_MOST_NAMED:] = [f"{len(has) - _MOST_NAMED} more"]
     return TakenChoices(
         (),
-        f"{named}: no tuned schedules for {device}, whose kind of CPU is {targets[-1].cpu_kind!r}; "
+        f"{named}: no tuned schedules for {device}, {_of_kinds(targets)}; "
         f"there are those for: {', '.join(has) or 'none'}",
     )
+
+
+def _of_kinds(targets: Sequence[Target]) -> str:
+    """Which kind of CPU, and of GPU, a device has."""
+    said = f"whose kind of CPU is {targets[-1].cpu_kind!r}"
+    gpus = [target.gpu_kind for target in targets if isinstance(target, GpuTarget)]
+    return f"{said} and of GPU {gpus[0]!r}" if gpus else said

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.graph.lower import Lowered
+from edgepack.compiler.kernels.gpu.group_schedule import GROUP
 from edgepack.compiler.kernels.group_key import group_key
-from edgepack.compiler.kernels.tuned import TunedSchedules, rule_of
+from edgepack.compiler.kernels.tuned import TunedGpuSchedules, TunedSchedules, rule_of
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.measured import Measured
 from edgepack.compiler.planner.program import Program
@@ -18,6 +19,9 @@ from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
+
+if TYPE_CHECKING:
+    from edgepack.compiler.planner.build_gpu import SelectedOnGpu
 
 __all__ = ["plan_for"]
 
@@ -40,14 +44,23 @@ def plan_for(
         choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes, and of which groups;
             None for nowhere.
     """
+    known = [TunedChoice.from_json(one) for one in tuned]
     host = target.host if isinstance(target, GpuTarget) else target
-    schedules = TunedSchedules([TunedChoice.from_json(one) for one in tuned], host, reporter.warning)
+    schedules = TunedSchedules(known, host, reporter.warning)
     signature, measured = imported.signature, Measured(imported.calibration, schedules)
-    if isinstance(target, GpuTarget):
-        from edgepack.compiler.planner.build_gpu import build_gpu_plan
-
-        return build_gpu_plan(lowered, signature, target, **named, reporter=reporter, measured=measured)
     prefix = named["symbol_prefix"]
+    if isinstance(target, GpuTarget):
+        from edgepack.compiler.planner.build_gpu import lay_out_on_gpu, select_on_gpu
+
+        on_gpu = TunedGpuSchedules(known, target, reporter.warning)
+        measured = replace(measured, on_gpu=on_gpu)
+        selected = select_on_gpu(lowered, signature, target, prefix, reporter, measured)
+        gains = {**_tuned_kernels(selected.program, schedules), **_tuned_on_gpu(selected, on_gpu)}
+        if choices is not None:
+            from edgepack.compiler.planner.tuning_gpu import write_gpu_choices
+
+            write_gpu_choices(selected, *choices)
+        return _marked(lay_out_on_gpu(selected, named["name"]), gains)
     program, selector = select_kernels(
         lowered, signature, target, symbol_prefix=prefix, reporter=reporter, measured=measured
     )
@@ -68,6 +81,17 @@ def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, flo
         if gain is None or rule is None or schedules(call.fused_groups).get(rule.name) is None:
             continue
         found |= dict.fromkeys(call.symbols, gain)
+    return found
+
+
+def _tuned_on_gpu(selected: SelectedOnGpu, schedules: TunedGpuSchedules) -> dict[str, float]:
+    """The same of the GPU's kernels."""
+    found: dict[str, float] = {}
+    for call in selected.program.calls if schedules.gains else ():
+        half = selected.half.of_call(call)
+        if call.gpu is not None and schedules(call.fused, half).get(GROUP) == call.gpu.schedule:
+            gain = schedules.gains[group_key([call.fused], half)]
+            found |= dict.fromkeys(call.symbols, gain)
     return found
 
 

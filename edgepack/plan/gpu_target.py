@@ -65,6 +65,24 @@ class GpuTarget:
         return self.host.cpu_kind
 
     @property
+    def gpu_kind(self) -> str:
+        """A text that is the same for GPUs on which schedules of kernels take the same time, relative to each
+        other: what drives them, what they can do and have, how fast they are, in what precision and for what
+        kernels are chosen. It is no kind of CPU."""
+        able = [f"sm_{capability}" for capability in self.capabilities]
+        able += [f"family={self.family}"] if self.family else []
+        speed = self.estimated_speed
+        sizes = f"group={self.group_size},local={self.local_bytes},groups={self.least_groups}"
+        fast = f"{speed.bandwidth:g}GB/s,{speed.peak:g}GFLOPS"
+        words = ["gpu", self.api, ",".join(able), sizes, fast, self.precision, self.host.optimize]
+        return " ".join(filter(None, words))
+
+    @property
+    def tuned_kinds(self) -> tuple[str, ...]:
+        """The kinds whose tuned schedules are taken: the GPU's, and that of the CPU beside it."""
+        return self.gpu_kind, self.cpu_kind
+
+    @property
     def opt_level(self) -> OptLevel:
         """How much is done for speed, here and on the host."""
         return self.host.opt_level

@@ -119,6 +119,11 @@ class CpuTarget:
         return f"{core} {registers} {caches} threads={self.threads} {self.optimize}"
 
     @property
+    def tuned_kinds(self) -> tuple[str, ...]:
+        """The kinds whose tuned schedules are taken: its own."""
+        return (self.cpu_kind,)
+
+    @property
     def arch(self) -> str:
         """First part of the triple (``x86_64``, ``armv7a``)."""
         return self.triple.split("-", 1)[0]

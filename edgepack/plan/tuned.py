@@ -11,13 +11,14 @@ __all__ = ["TunedChoice"]
 
 @dataclass(frozen=True)
 class TunedChoice:
-    """The schedule that was the fastest for one fused group on one kind of CPU.
+    """The schedule that was the fastest for one fused group on one kind of CPU or GPU.
 
     Attributes:
-        cpu: the kind of CPU, :attr:`edgepack.plan.target.CpuTarget.cpu_kind`.
+        cpu: the kind of CPU, :attr:`edgepack.plan.target.CpuTarget.cpu_kind`, or of GPU,
+            :attr:`edgepack.plan.gpu_target.GpuTarget.gpu_kind`.
         group: operators, shapes and types of the fused group, a text that is the same wherever a model has
             such a group (``compiler/kernels/group_key.py``).
-        rule: which rule of kernels it is for.
+        rule: which rule of kernels it is for; on a GPU the rules of all parts of the group (``+`` between).
         schedule: its fields, of plain JSON; those that are left out are decided by the rule.
         gain: the time by the rule's own choice, divided by the time with this one, in the network.
         counted: instructions were counted under an emulator, and no time was measured.

@@ -75,6 +75,7 @@ class Measurement:
         load_ms: opening the model: mapping the params, checking them, making a session.
         steps_us: median time of each step in microseconds (with ``profile``), in the order of the plan.
         variant: the kernels that were taken, of a library for several kinds of CPU.
+        backend: what computed, of a library with kernels for a GPU (``opencl: NAME``).
         instructions: of firmware under an emulator, counted in place of times: these then are empty or 0.
     """
 
@@ -91,6 +92,7 @@ class Measurement:
     steps_us: tuple[float, ...] = ()
     variant: str = ""
     instructions: Instructions | None = None
+    backend: str = ""
 
     @property
     def summary(self) -> dict[str, float]:
@@ -171,6 +173,7 @@ def _measurement(options: BenchOptions, selected: Selected, result: Result, coun
         steps_us=_times(result.get("steps_us", [])),
         variant=str(result.get("variant", "")),
         instructions=read_instructions(result) if counting else None,
+        backend=str(result.get("backend", "")),
     )
 
 

@@ -34,7 +34,7 @@ def candidate(number: int) -> Candidate:
 
 @dataclass
 class Target:
-    cpu_kind: str = CPU
+    tuned_kinds: tuple[str, ...] = (CPU,)
 
 
 class Steps:
@@ -69,7 +69,7 @@ class Programs:
         self.noise, self.bad, self.crash, self.fails = noise, set(bad), set(crash), fails
         self.counted, self.whole = counted, whole
         self.random = random.Random(1)
-        self.target = Target()
+        self.target, self.gpu = Target(), ""
         self.runs = self.alive = self.most = 0
 
     def packed(self, choices: Sequence[TunedChoice]) -> Program:

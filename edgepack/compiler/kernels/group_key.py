@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.gpu.contract import HalfOperands
 
 __all__ = ["group_key"]
 
@@ -17,18 +18,19 @@ DIGITS = 12
 NAMED = 4
 
 
-def group_key(groups: Sequence[FusedGroup]) -> str:
+def group_key(groups: Sequence[FusedGroup], half: HalfOperands | None = None) -> str:
     """Operators, shapes and types for a reader, then a hash of all that a schedule depends on: also the
     anchor's attributes, and how the group's tensors lie in memory. Numbers in the group, such as scales, are
     not in it.
 
     Args:
         groups: that one call computes: one, or two in their order.
+        half: on a GPU, what of the one group is float16 in its memory, and constant.
     """
-    return " then ".join(map(_key, groups))
+    return " then ".join(_key(group, half) for group in groups)
 
 
-def _key(fused: FusedGroup) -> str:
+def _key(fused: FusedGroup, half: HalfOperands | None) -> str:
     buffers = [_tensor(buffer) for buffer in fused.function.params]
     anchor = fused.anchor
     whole = {
@@ -47,6 +49,8 @@ def _key(fused: FusedGroup) -> str:
     }
     if fused.word_params:
         whole["word_params"] = sorted(fused.word_params)
+    if half is not None:
+        whole["half"] = [sorted(half.params), half.temps, sorted(half.constants), half.tf32]
     text = repr(sorted(whole.items()))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
     more = ["..."] if len(fused.operators) > NAMED else []

@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation
+from edgepack.compiler.kernels.gpu.contract import HalfOperands
+from edgepack.compiler.kernels.gpu.group_schedule import GROUP, GroupSchedule
 from edgepack.compiler.kernels.group_key import group_key
+from edgepack.compiler.kernels.implement_gpu import PART_SCHEDULES
 from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
 from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import TunedChoice
 
-__all__ = ["TunedSchedules", "given_for", "rule_of"]
+__all__ = ["TunedGpuSchedules", "TunedSchedules", "given_for", "rule_of"]
 
 
 def rule_of(made: Implementation) -> Rule | PairRule | None:
@@ -61,11 +65,46 @@ class TunedSchedules:
                 continue
             self._given[choice.group] = given_for(rule, schedule)
             self.gains[choice.group] = choice.gain
-        if stale:
-            warn(
-                f"{len(stale)} tuned schedules are of another version of edgepack and are ignored "
-                f"({stale[0]}); `edgepack tune` measures anew"
-            )
+        _warn_of_stale(stale, warn)
 
     def __call__(self, groups: Sequence[FusedGroup]) -> Given:
         return self._given.get(group_key(groups), {}) if self._given else {}
+
+
+class TunedGpuSchedules:
+    """What is given for the fused groups that a GPU computes.
+
+    Args:
+        choices: of any kinds; those of other ones than this GPU's are left out.
+        warn: is told once, in one sentence, of choices that this version does not know.
+    """
+
+    def __init__(
+        self, choices: Sequence[TunedChoice], target: GpuTarget, warn: Callable[[str], None]
+    ) -> None:
+        self.gains: dict[str, float] = {}
+        self._given: dict[str, GroupSchedule] = {}
+        stale: list[str] = []
+        for choice in choices:
+            if choice.cpu != target.gpu_kind:
+                continue
+            try:
+                schedule = GroupSchedule.of_rules(choice.rule, choice.schedule, PART_SCHEDULES)
+            except (ScheduleError, TypeError) as error:
+                stale.append(str(error))
+                continue
+            self._given[choice.group] = schedule
+            self.gains[choice.group] = choice.gain
+        _warn_of_stale(stale, warn)
+
+    def __call__(self, fused: FusedGroup, half: HalfOperands) -> Given:
+        found = self._given.get(group_key([fused], half)) if self._given else None
+        return {} if found is None else {GROUP: found}
+
+
+def _warn_of_stale(stale: Sequence[str], warn: Callable[[str], None]) -> None:
+    if stale:
+        warn(
+            f"{len(stale)} tuned schedules are of another version of edgepack and are ignored "
+            f"({stale[0]}); `edgepack tune` measures anew"
+        )

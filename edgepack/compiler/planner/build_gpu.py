@@ -8,13 +8,15 @@ computed is copied there when a kernel of the GPU reads it. Which of the two com
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.planner.built import Built
 from edgepack.compiler.planner.float16_gpu import HalfTensors, half_tensors
 from edgepack.compiler.planner.layout import Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.placement import describe_placement, place
-from edgepack.compiler.planner.program import read_program
+from edgepack.compiler.planner.program import Program, read_program
 from edgepack.compiler.planner.regions import linked
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.select_gpu import GpuSelector
@@ -24,7 +26,23 @@ from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.opt_level import describe_level
 from edgepack.plan.types import Signature
 
-__all__ = ["build_gpu_plan"]
+__all__ = ["SelectedOnGpu", "build_gpu_plan", "lay_out_on_gpu", "select_on_gpu"]
+
+
+@dataclass(frozen=True)
+class SelectedOnGpu:
+    """A program whose kernels are selected.
+
+    Attributes:
+        gpu, cpu: what selected them.
+        half: which tensors are float16 in the GPU's memory.
+    """
+
+    program: Program
+    signature: Signature
+    gpu: GpuSelector
+    cpu: KernelSelector
+    half: HalfTensors
 
 
 def build_gpu_plan(
@@ -44,8 +62,21 @@ def build_gpu_plan(
         measured: of the model and its kernels, which decides with the rules.
     """
     reporter = reporter or Reporter()
+    selected = select_on_gpu(lowered, signature, target, symbol_prefix, reporter, measured)
+    return lay_out_on_gpu(selected, name)
+
+
+def select_on_gpu(
+    lowered: Lowered,
+    signature: Signature,
+    target: GpuTarget,
+    symbol_prefix: str,
+    reporter: Reporter,
+    measured: Measured = NOTHING_MEASURED,
+) -> SelectedOnGpu:
+    """The kernels of a plan: which of the two computes what does not depend on schedules that are given."""
     program = read_program(lowered)
-    gpu = GpuSelector(target, symbol_prefix, reporter, measured.schedules)
+    gpu = GpuSelector(target, symbol_prefix, reporter, measured.on_gpu)
     cpu = KernelSelector(program, target.host, symbol_prefix, reporter, measured.schedules)
     for text in (*lowered.warnings, *filter(None, [describe_level(target.opt_level)])):
         cpu.warn(text)
@@ -60,9 +91,21 @@ def build_gpu_plan(
     for call in program.calls:
         if call.gpu is not None and half.of_call(call) != HalfTensors().of_call(call):
             gpu.select(call, half.of_call(call))
+        if call.gpu is not None and (reason := gpu.apply_schedules(call, half.of_call(call))):
+            cpu.warn(
+                f"kernel {call.fused.title} was given a schedule that does not fit ({reason}); "
+                "the GPU's rules have chosen one"
+            )
     for one in list(program.programs()):
         select_or_split(one, cpu)
     for text in describe_placement(program, signature, target):
         cpu.warn(text)
+    return SelectedOnGpu(program, signature, gpu, cpu, half)
+
+
+def lay_out_on_gpu(selected: SelectedOnGpu, name: str) -> Built:
+    """The plan of a program whose kernels are selected."""
+    program, half = selected.program, selected.half
     regions = linked(program)
-    return Layout(program, signature, cpu, gpu=gpu, half=half, regions=regions).finish(name)
+    layout = Layout(program, selected.signature, selected.cpu, gpu=selected.gpu, half=half, regions=regions)
+    return layout.finish(name)

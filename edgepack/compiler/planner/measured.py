@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgepack.compiler.kernels.schedule import Schedules, nothing_given
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.gpu.contract import HalfOperands
+from edgepack.compiler.kernels.schedule import Given, Schedules, nothing_given
 from edgepack.plan.calibration import NOT_CALIBRATED, CalibrationRanges
 
-__all__ = ["NOTHING_MEASURED", "Measured"]
+__all__ = ["NOTHING_MEASURED", "GpuSchedules", "Measured", "nothing_given_on_gpu"]
+
+#: What is given for a fused group that a GPU computes, of which some is float16 in memory.
+GpuSchedules = Callable[[FusedGroup, HalfOperands], Given]
+
+
+def nothing_given_on_gpu(fused: FusedGroup, half: HalfOperands) -> Given:
+    """The rules decide."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -16,11 +27,13 @@ class Measured:
 
     Attributes:
         calibration: how large the model's values were, which says where float16 is safe.
-        schedules: those that were fast, in place of what the rules would propose.
+        schedules: those that were fast, in place of what the rules would propose; ``on_gpu`` those of the
+            GPU's kernels.
     """
 
     calibration: CalibrationRanges = NOT_CALIBRATED
     schedules: Schedules = nothing_given
+    on_gpu: GpuSchedules = nothing_given_on_gpu
 
 
 NOTHING_MEASURED = Measured()

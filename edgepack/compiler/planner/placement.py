@@ -18,6 +18,7 @@ from math import inf, prod
 from edgepack.compiler.kernels.estimate import (
     EFFICIENCY,
     STEP_CYCLES,
+    Work,
     estimated_cycles,
     likely_cycles,
     work_of,
@@ -29,7 +30,7 @@ from edgepack.compiler.planner.select import KernelSelector
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Signature
 
-__all__ = ["Costs", "describe_placement", "place"]
+__all__ = ["Costs", "computing", "describe_placement", "place"]
 
 #: Cycles that a core does in a microsecond: no clock is known when compiling.
 CYCLES = 2000
@@ -83,6 +84,17 @@ def place(program: Program, signature: Signature, target: GpuTarget, cpu: Kernel
     cpu.warn(f"the CPU computes {which} too ({named}), which is estimated to save {_time(more)} of copies")
 
 
+def computing(kernels: GpuImplementation, work: Work, target: GpuTarget) -> float:
+    """Microseconds of kernels of a GPU: launches, and the longer of computing and moving bytes, at half of
+    what it can and at less where their groups do not fill it."""
+    speed = target.estimated_speed
+    groups = max(prod(stage.groups) for stage in kernels.stages)
+    busy = EFFICIENCY * min(1.0, groups / target.least_groups)
+    moved = (work.nbytes + 2 * sum(kernels.temps)) / (1e3 * speed.bandwidth)
+    computed = 2 * work.operations / (1e3 * speed.peak)
+    return len(kernels.stages) * speed.launch + max(moved, computed) / busy
+
+
 class Costs:
     """Estimated times of a program's calls and copies.
 
@@ -97,19 +109,10 @@ class Costs:
         works = [work_of(call.fused.function) for call in program.calls]
         self.on_cpu = [likely_cycles(work, target.host) / CYCLES for work in works]
         self.on_gpu = [
-            inf if call.gpu is None else self._computing(call.gpu, work.operations, work.nbytes)
+            inf if call.gpu is None else computing(call.gpu, work, target)
             for call, work in zip(program.calls, works, strict=True)
         ]
         self.tensors = list(_tensors(program, signature))
-
-    def _computing(self, kernels: GpuImplementation, operations: int, nbytes: int) -> float:
-        """By kernels of the GPU: launches, and the longer of computing and moving bytes, at half of what it
-        can and at less where its groups do not fill it."""
-        groups = max(prod(stage.groups) for stage in kernels.stages)
-        busy = EFFICIENCY * min(1.0, groups / self.target.least_groups)
-        moved = (nbytes + 2 * sum(kernels.temps)) / (1e3 * self.speed.bandwidth)
-        computed = 2 * operations / (1e3 * self.speed.peak)
-        return len(kernels.stages) * self.speed.launch + max(moved, computed) / busy
 
     def copying(self, tensor: _Tensor) -> float:
         """One copy of a tensor."""

@@ -11,7 +11,8 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.code import SYMBOL
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, HalfOperands
 from edgepack.compiler.kernels.implement_gpu import implement_on_gpu
-from edgepack.compiler.kernels.schedule import Schedules, nothing_given
+from edgepack.compiler.kernels.schedule import Given
+from edgepack.compiler.planner.measured import GpuSchedules, nothing_given_on_gpu
 from edgepack.compiler.planner.program import Call
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -25,6 +26,10 @@ __all__ = ["GpuSelector"]
 FINISHING = ("partial_sums", "winograd")
 
 
+#: What decides on a group's kernels beside its function: its outputs, what is float16, what is given.
+_Wanted = tuple[int, HalfOperands, Given]
+
+
 class GpuSelector:
     """Selects the GPU's kernels for calls; equal ones share kernels.
 
@@ -34,42 +39,61 @@ class GpuSelector:
     """
 
     def __init__(
-        self, target: GpuTarget, prefix: str, reporter: Reporter, schedules: Schedules = nothing_given
+        self,
+        target: GpuTarget,
+        prefix: str,
+        reporter: Reporter,
+        schedules: GpuSchedules = nothing_given_on_gpu,
     ) -> None:
         self.target, self.prefix, self.reporter, self.schedules = target, prefix, reporter, schedules
         self.kernels: dict[str, Kernel] = {}
         self.texts: dict[str, str] = {}
         self._symbols: dict[str, str] = {}
-        self._known: dict[int, list[tuple[FusedGroup, HalfOperands, GpuImplementation | str]]] = {}
+        self._known: dict[int, list[tuple[FusedGroup, _Wanted, GpuImplementation | str]]] = {}
 
     def select(self, call: Call, half: HalfOperands = FULL) -> str:
-        """Gives the call the GPU's kernels; returns why the GPU does not serve it, or "".
+        """Gives the call the GPU's kernels by the rules; returns why the GPU does not serve it, or "".
 
         Args:
             half: what of it is float16 in memory.
         """
         self.reporter.kernel(call.fused.name)
-        made = self._implementation(call.fused, half)
+        made = self._implementation(call.fused, half, {})
         if isinstance(made, str):
             return made
-        call.gpu = made
-        call.symbols = tuple(self._symbol(call, made, number, half) for number in range(len(made.stages)))
+        self._give(call, made, half)
         return ""
 
-    def _implementation(self, fused: FusedGroup, half: HalfOperands) -> GpuImplementation | str:
+    def apply_schedules(self, call: Call, half: HalfOperands) -> str:
+        """Gives a call, whose kernels the rules chose, those of the schedules that are given for it; returns
+        why these do not fit, and the rules' stay, or ""."""
+        given = self.schedules(call.fused, half)
+        if not given:
+            return ""
+        made = self._implementation(call.fused, half, given)
+        if isinstance(made, str):
+            return made
+        self._give(call, made, half)
+        return ""
+
+    def _give(self, call: Call, made: GpuImplementation, half: HalfOperands) -> None:
+        call.gpu = made
+        call.symbols = tuple(self._symbol(call, made, number, half) for number in range(len(made.stages)))
+
+    def _implementation(self, fused: FusedGroup, half: HalfOperands, given: Given) -> GpuImplementation | str:
         """Kernels for a group, or why there are none."""
         key = tvm_ffi.structural_hash(fused.function)
-        for known, as_half, before in self._known.get(key, []):
-            same = (known.outputs, as_half) == (fused.outputs, half)
-            if same and tvm_ffi.structural_equal(known.function, fused.function):
+        wanted = fused.outputs, half, given
+        for known, as_wanted, before in self._known.get(key, []):
+            if as_wanted == wanted and tvm_ffi.structural_equal(known.function, fused.function):
                 return before
-        made = self._made(fused, half)
-        self._known.setdefault(key, []).append((fused, half, made))
+        made = self._made(fused, half, given)
+        self._known.setdefault(key, []).append((fused, wanted, made))
         return made
 
-    def _made(self, fused: FusedGroup, half: HalfOperands) -> GpuImplementation | str:
+    def _made(self, fused: FusedGroup, half: HalfOperands, given: Given) -> GpuImplementation | str:
         try:
-            return implement_on_gpu(fused, self.target, half, self.schedules((fused,)))
+            return implement_on_gpu(fused, self.target, half, given)
         except RuleError as error:
             return str(error)
 
@@ -91,7 +115,7 @@ class GpuSelector:
                 len(stage.operands),
                 call.fused.operators,
                 f"{self.target.api}.{made.rules[number]}",
-                made.parameters,
+                {**made.parameters, **(stage.schedule.printed() if stage.schedule else {})},
                 made.flops if last else 0,
                 moved if last else 0,
                 backend=self.target.api,

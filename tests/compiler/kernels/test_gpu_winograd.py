@@ -96,9 +96,11 @@ def test_results_of_all_shapes(m: int, precision: str, group_size: int, tmp_path
 
 
 def test_tiles_that_there_are_not_are_refused() -> None:
-    """The CPU computes the convolution, and the user is told why."""
+    """The user is told why, and the rules choose."""
     given: Given = {WINOGRAD: GpuWinogradSchedule(outputs=5)}
-    warnings = plan_of(convolution(), "m", target(), given=given).plan.warnings
+    plan = plan_of(convolution(), "m", target(), given=given).plan
+    warnings = plan.warnings
+    assert "opencl.contraction" in {kernel.rule for kernel in plan.kernels}
     assert any("there are no tiles of 5x5 outputs" in warning for warning in warnings)
 
 

@@ -11,7 +11,7 @@ Sums are float32; masks and biases are computed, or read, where the score is.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -21,17 +21,22 @@ from edgepack.compiler.kernels.gpu.attention_nests import Attention
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.limits import check_group, check_registers
 from edgepack.compiler.kernels.gpu.matrix_product import variables_of
 from edgepack.compiler.kernels.gpu.tiles import GAP_BYTES, TilePath, TileShape, is_half
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["attention"]
+__all__ = ["AttentionSchedule", "attention"]
 
 #: Terms, or keys, of the tiles of keys and values.
 DEPTH = 16
 
 #: Rows of a work item, and keys of which it has the scores, largest first.
 TILES = ((4, 4), (4, 2), (2, 4), (2, 2), (1, 4), (1, 2))
+
+#: Rows, or keys but for the first number, that a work item can have.
+NUMBERS = (1, 2, 4, 8)
 
 #: Results that a work item has in registers, at most.
 MOST_RESULTS = 32
@@ -43,15 +48,33 @@ LAUNCH = 750
 SAVED = 2
 
 
-def attention(kernel: Kernel, found: Attention, target: GpuTarget) -> GpuStage:
-    """The kernel of attention. RuleError where the group's memory or registers do not hold its rows, where it
-    would make too few groups, and where the products have units of their own."""
+@dataclass(frozen=True)
+class AttentionSchedule(Schedule):
+    """What is decided about attention in one kernel.
+
+    Attributes:
+        tile: rows of a work item, and keys of which it has the scores.
+        side: work items of a group along its rows, and as many along its keys.
+    """
+
+    tile: tuple[int, int] | None = None
+    side: int | None = None
+
+
+def attention(
+    kernel: Kernel, found: Attention, target: GpuTarget, given: AttentionSchedule | None = None
+) -> GpuStage:
+    """The kernel of attention. RuleError where the group's memory or registers do not hold its rows, and, if
+    nothing is given, where it would make too few groups, or the products have units of their own.
+    ScheduleError where what is given does not fit."""
     operands = (*found.first.operands, found.second.operands[1])
+    if given is not None:
+        return _AttentionKernel(kernel, found, target, given).build()
     if target.simdgroup_matrices:
         raise RuleError("its products are computed by matrices of SIMD-groups")
     if target.tensor_cores and (kernel.tf32 or all(is_half(x, kernel) for x in operands)):
         raise RuleError("its products are computed by tensor cores")
-    return _AttentionKernel(kernel, found, target).build()
+    return _AttentionKernel(kernel, found, target, None).build()
 
 
 @dataclass(frozen=True)
@@ -95,11 +118,13 @@ class _AttentionKernel:
         depth: terms of a score, filled up with zeros.
     """
 
-    def __init__(self, kernel: Kernel, found: Attention, target: GpuTarget) -> None:
+    def __init__(
+        self, kernel: Kernel, found: Attention, target: GpuTarget, given: AttentionSchedule | None
+    ) -> None:
         self.kernel, self.found, self.target, self.code = kernel, found, target, kernel.code
         self.m, self.n, self.b = (found.first.counts[name] for name in "mnb")
         self.depth = -(-found.first.counts["k"] // DEPTH) * DEPTH
-        self.tile = self._tile()
+        self.tile = self._tile() if given is None else self._given_tile(given)
         tile, threads = self.tile, self.tile.side**2
 
         def path(of_second: bool, number: int, length: int, depth: int) -> TilePath:
@@ -115,11 +140,22 @@ class _AttentionKernel:
 
     def _tile(self) -> _Tile:
         """The one of most rows that leaves enough groups; else that of fewest rows, if it pays."""
-        side, columns = int(self.target.group_size**0.5), self.found.second.counts["n"]
-        if side % 4:
-            raise RuleError("groups of another form")
-        each = -(-columns // side)
-        each = 2 if each <= 2 else -(-each // 4) * 4
+        side = int(self.target.group_size**0.5)
+        fitting = self._fitting(side)
+        each = self._columns(side)
+        for tile in fitting:
+            if self._groups(tile) >= self.target.least_groups and self.m > tile.height // 2:
+                return tile
+        least = self._least(fitting)
+        work = least.rows * self.n * (self.depth + side * each) // side
+        idle = 1 - min(1.0, self._groups(least) / self.target.least_groups)
+        if work * idle > SAVED * LAUNCH:
+            raise RuleError("too few groups")
+        return least
+
+    def _fitting(self, side: int) -> list[_Tile]:
+        """Those of ``TILES`` that the group's memory and registers hold. RuleError for none."""
+        each = self._columns(side)
         fitting = [
             tile
             for tile in (_Tile(side, rows, keys, each) for rows, keys in TILES)
@@ -127,15 +163,39 @@ class _AttentionKernel:
         ]
         if not fitting or self.b > 65535:
             raise RuleError("its rows need more memory or registers than a group has")
-        for tile in fitting:
-            if self._groups(tile) >= self.target.least_groups and self.m > tile.height // 2:
-                return tile
-        least = next(tile for tile in fitting if tile.rows == fitting[-1].rows)
-        work = least.rows * self.n * (self.depth + side * each) // side
-        idle = 1 - min(1.0, self._groups(least) / self.target.least_groups)
-        if work * idle > SAVED * LAUNCH:
-            raise RuleError("too few groups")
-        return least
+        return fitting
+
+    def _columns(self, side: int) -> int:
+        """Of a work item."""
+        if side % 4:
+            raise RuleError("groups of another form")
+        each = -(-self.found.second.counts["n"] // side)
+        return 2 if each <= 2 else -(-each // 4) * 4
+
+    @staticmethod
+    def _least(fitting: list[_Tile]) -> _Tile:
+        return next(tile for tile in fitting if tile.rows == fitting[-1].rows)
+
+    def _given_tile(self, given: AttentionSchedule) -> _Tile:
+        """What is given; what is left open is that of most rows which leaves enough groups, else that of
+        fewest. ScheduleError where it does not fit."""
+        side = given.side or int(self.target.group_size**0.5)
+        if given.tile is None:
+            fitting = self._fitting(side)
+            enough = [
+                tile
+                for tile in fitting
+                if self._groups(tile) >= self.target.least_groups and self.m > tile.height // 2
+            ]
+            tile = enough[0] if enough else self._least(fitting)
+        else:
+            tile = _Tile(side, *given.tile, self._columns(side))
+        if tile.rows not in NUMBERS or tile.keys not in NUMBERS[1:] or tile.width % DEPTH:
+            raise ScheduleError(f"a tile of {by((tile.rows, tile.keys))} by {side} work items")
+        check_group(side * side, tile.local_bytes(self.depth), self.target)
+        numbers = tile.rows * (tile.columns + tile.keys + 3) + tile.columns + tile.keys
+        check_registers(numbers, side * side, self.target)
+        return tile
 
     def _groups(self, tile: _Tile) -> int:
         return -(-self.m // tile.height) * self.b
@@ -172,7 +232,8 @@ class _AttentionKernel:
         self._store()
         local = tile.local_bytes(self.depth)
         groups = (-(-self.m // tile.height), self.b, 1)
-        return code.stage(groups, (tile.side, tile.side, 1), local_bytes=local)
+        stage = code.stage(groups, (tile.side, tile.side, 1), local_bytes=local)
+        return replace(stage, schedule=AttentionSchedule((tile.rows, tile.keys), tile.side))
 
     def _each(self, name: str, count: int) -> AbstractContextManager[None]:
         """An unrolled loop."""

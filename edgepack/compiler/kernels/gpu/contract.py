@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgepack.compiler.kernels.contract import Operand, Packing
+from edgepack.compiler.kernels.gpu.group_schedule import NO_PARTS, GroupSchedule
+from edgepack.compiler.kernels.schedule import Schedule
 
 __all__ = ["FULL", "GpuImplementation", "GpuStage", "HalfOperands"]
 
@@ -46,6 +48,7 @@ class GpuStage:
         partial_bytes: of the tensor of partial sums that it leaves, which is the temp behind the group's
             own; 0 for none.
         last: the kernel that adds these up, run next.
+        schedule: what its rule decided.
     """
 
     text: str
@@ -56,6 +59,7 @@ class GpuStage:
     packed: tuple[Packing, ...] = ()
     partial_bytes: int = 0
     last: GpuStage | None = None
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class GpuImplementation:
         temps: bytes of each tensor between stages.
         parameters: what the rules chose, for reports.
         flops: floating point operations of one execution, computed directly.
+        schedule: what was decided about all of its parts.
     """
 
     rules: tuple[str, ...]
@@ -75,3 +80,4 @@ class GpuImplementation:
     temps: tuple[int, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
+    schedule: GroupSchedule = NO_PARTS

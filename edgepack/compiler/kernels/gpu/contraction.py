@@ -8,21 +8,31 @@ at once. Padding is read as 0, and nothing is copied.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.limits import check_group, check_registers
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.rule import GpuRule
-from edgepack.compiler.kernels.gpu.tiles import GAP_BYTES, TilePath, TileShape, chosen_tile
+from edgepack.compiler.kernels.gpu.split_k import given_split
+from edgepack.compiler.kernels.gpu.tiles import (
+    GAP_BYTES,
+    ProductSchedule,
+    TilePath,
+    TileShape,
+    chosen_tile,
+    tile_groups,
+)
+from edgepack.compiler.kernels.schedule import ScheduleError, by
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["RULE", "contraction"]
+__all__ = ["RULE", "ContractionSchedule"]
 
-#: How deep the tiles are.
-DEPTH = 16
+#: How deep the tiles are, unless another depth is given.
+DEPTH, DEPTHS = 16, (8, 16, 32)
 
 #: Tiles of a work item (rows, columns), largest first, in a group whose work items are a square.
 TILES = ((8, 4), (4, 4), (2, 4), (2, 2))
@@ -36,22 +46,35 @@ NARROW_TILES = ((4, 4), (2, 4), (2, 2))
 LARGE = 16
 
 
-def contraction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
+@dataclass(frozen=True)
+class ContractionSchedule(ProductSchedule):
+    """What is decided about a product by work items.
+
+    Attributes:
+        depth: terms of a tile.
+    """
+
+    depth: int | None = None
+
+
+def contraction(kernel: Kernel, nest: LoopNest, target: GpuTarget, given: ContractionSchedule) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products. RuleError for another one."""
     if nest.reduction is None:
         raise RuleError("no reduction")
     product = matrix_product(nest.reduction, kernel.evaluator.inlined)
-    return _TiledProduct(kernel, nest, product, target).build()
+    return _TiledProduct(kernel, nest, product, target, given).build()
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """What a group computes: ``down`` x ``across`` work items, of ``rows`` x ``columns`` each."""
+    """What a group computes: ``down`` x ``across`` work items, of ``rows`` x ``columns`` each, by ``depth``
+    terms at a time."""
 
     rows: int
     columns: int
     down: int
     across: int
+    depth: int = DEPTH
 
     @property
     def height(self) -> int:
@@ -71,7 +94,13 @@ class _Tile:
     @property
     def nbytes(self) -> int:
         """Bytes of both operands' tiles in shared memory."""
-        return DEPTH * (4 * (self.height + self.width) + 2 * GAP_BYTES)
+        return self.depth * (4 * (self.height + self.width) + 2 * GAP_BYTES)
+
+    @property
+    def numbers(self) -> int:
+        """That a work item holds: its results, the operands of a term, and what is read of the next tile."""
+        read = -(-self.depth * (self.height + self.width) // self.threads)
+        return self.rows * self.columns + self.rows + self.columns + read
 
 
 def _tiles(columns: int, group_size: int) -> list[_Tile]:
@@ -95,7 +124,14 @@ class _TiledProduct:
         paths: of both operands, to shared memory with the rows (columns) of a term one after the other.
     """
 
-    def __init__(self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        nest: LoopNest,
+        product: MatrixProduct,
+        target: GpuTarget,
+        given: ContractionSchedule,
+    ) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
         self.m, self.n, self.b = (product.counts[name] for name in "mnb")
@@ -103,10 +139,14 @@ class _TiledProduct:
         fitting = [tile for tile in tiles if tile.nbytes <= target.local_bytes]
         sizes = [(tile.height, tile.width) for tile in fitting]
         chosen, self.split_k = chosen_tile(sizes, LARGE * tiles[-1].threads, product, DEPTH, target)
-        self.tile = tile = fitting[chosen]
+        self.tile = tile = _given_tile(fitting[chosen], given, target)
+        self.depth = tile.depth
+        if given != ContractionSchedule():
+            groups = tile_groups(tile.height, tile.width, product)
+            self.split_k = given_split(given.split_k, groups, product, self.depth, target)
         self.rows, self.columns, self.height, self.width = tile.rows, tile.columns, tile.height, tile.width
         self.paths = [
-            TilePath(kernel, product, i, TileShape(length, DEPTH, tile.threads, "float"), along_k=False)
+            TilePath(kernel, product, i, TileShape(length, self.depth, tile.threads, "float"), along_k=False)
             for i, length in enumerate((self.height, self.width))
         ]
 
@@ -127,7 +167,7 @@ class _TiledProduct:
             for path in self.paths:
                 path.keep()
             code.line("BARRIER;")
-            code.line(f"k0 += {DEPTH};")
+            code.line(f"k0 += {self.depth};")
             with code.block("if (k0 < k_end)"):
                 self._fetch()
             self._multiply()
@@ -136,7 +176,9 @@ class _TiledProduct:
         groups = (-(-self.n // self.width), -(-self.m // self.height), self.b * self.split_k.count)
         local = sum(path.nbytes for path in self.paths)
         stage = code.stage(groups, (self.tile.across, self.tile.down, 1), local_bytes=local)
-        return self.split_k.ended(stage, self.kernel, self.nest, self.product, self.target)
+        stage = self.split_k.ended(stage, self.kernel, self.nest, self.product, self.target)
+        tile, grid = (self.height, self.width), (self.tile.down, self.tile.across)
+        return replace(stage, schedule=ContractionSchedule(tile, grid, self.split_k.count, self.depth))
 
     def _fetch(self) -> None:
         for path in self.paths:
@@ -145,7 +187,7 @@ class _TiledProduct:
     def _multiply(self) -> None:
         code = self.code
         code.line("UNROLL")
-        with code.block(f"for (int k = 0; k < {DEPTH}; ++k)"):
+        with code.block(f"for (int k = 0; k < {self.depth}; ++k)"):
             for path, (who, count, along) in zip(self.paths, self._sides(), strict=True):
                 near = _neighbours(count)
                 vector = f"float{near}"
@@ -189,6 +231,23 @@ class _TiledProduct:
         return ("y", tile.rows, tile.down), ("x", tile.columns, tile.across)
 
 
+def _given_tile(own: _Tile, given: ContractionSchedule, target: GpuTarget) -> _Tile:
+    """The tile with what is given; ScheduleError where that is none."""
+    down, across = given.grid or (own.down, own.across)
+    height, width = given.tile or (own.height, own.width)
+    if height % down or width % across or (height // down) % 2 or (width // across) % 2:
+        raise ScheduleError(
+            f"a tile of {by((height, width))} in even parts of {by((down, across))} work items"
+        )
+    tile = _Tile(height // down, width // across, down, across, given.depth or own.depth)
+    if tile != own:
+        if height % 4 or width % 4 or tile.depth not in DEPTHS:
+            raise ScheduleError(f"a tile of {by((height, width))} and {tile.depth} terms")
+        check_group(tile.threads, tile.nbytes, target)
+        check_registers(tile.numbers, tile.threads, target)
+    return tile
+
+
 def _neighbours(count: int) -> int:
     """How many of a work item's rows (columns) lie next to each other."""
     return 4 if count % 4 == 0 else 2
@@ -200,4 +259,4 @@ def _component(name: str, number: int, count: int) -> str:
     return f"{name}{number // near}.{'xyzw'[number % near]}"
 
 
-RULE = GpuRule("contraction", order=300, apply=contraction)
+RULE = GpuRule("contraction", order=300, apply=contraction, schedule=ContractionSchedule)

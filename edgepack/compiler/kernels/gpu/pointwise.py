@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -11,19 +12,33 @@ from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import Environment, unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
+from edgepack.compiler.kernels.gpu.limits import check_group
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.rule import GpuRule
+from edgepack.compiler.kernels.schedule import Schedule
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.opt_level import PLAIN
 
-__all__ = ["RULE", "pointwise"]
+__all__ = ["RULE", "ElementSchedule"]
 
 
-def pointwise(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
+@dataclass(frozen=True)
+class ElementSchedule(Schedule):
+    """What is decided about elements of which a work item computes one.
+
+    Attributes:
+        threads: work items of a group.
+    """
+
+    threads: int | None = None
+
+
+def pointwise(kernel: Kernel, nest: LoopNest, target: GpuTarget, given: ElementSchedule) -> GpuStage:
     """The kernel of a nest, whatever it is."""
     code, evaluator = kernel.code, kernel.evaluator
     variables, extents = nest.spatial
-    total, size = prod(extents), target.group_size
+    total, size = prod(extents), given.threads or target.group_size
+    check_group(size, 0, target)
     if total >= 2**31:
         raise RuleError(f"a tensor of {total} elements")
     code.line(f"const int at = GROUP(0) * {size} + THREAD(0);")
@@ -39,7 +54,8 @@ def pointwise(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
             sizes = dict(zip(reduction.iters, reduction.extents, strict=True))
             _accumulate(kernel, reduction, inner, [(v, sizes[v]) for v in reduction.reductions])
         kernel.store(nest.result, env, "sum" if reduction is nest.result else None)
-    return code.stage((-(-total // size), 1, 1), (size, 1, 1))
+    stage = code.stage((-(-total // size), 1, 1), (size, 1, 1))
+    return replace(stage, schedule=ElementSchedule(size))
 
 
 def _accumulate(kernel: Kernel, block: Block, env: Environment, left: list[tuple[Any, int]]) -> None:
@@ -59,4 +75,4 @@ def _accumulate(kernel: Kernel, block: Block, env: Environment, left: list[tuple
         _accumulate(kernel, block, {**env, variable: name}, rest)
 
 
-RULE = GpuRule("element", order=600, apply=pointwise, level=PLAIN)
+RULE = GpuRule("element", order=600, apply=pointwise, schedule=ElementSchedule, level=PLAIN)

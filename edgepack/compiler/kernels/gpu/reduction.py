@@ -6,6 +6,7 @@ which memory is contiguous is that of neighbouring work items, so that they read
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -16,13 +17,15 @@ from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
+from edgepack.compiler.kernels.gpu.limits import check_group, check_power
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.strides import contiguous
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["RULE", "combination", "power_of_two", "reduction"]
+__all__ = ["RULE", "ReductionSchedule", "combination", "given_lanes", "power_of_two"]
 
 #: Fewer terms are summed by one work item.
 LEAST_TERMS = 32
@@ -36,7 +39,30 @@ _COMBINED = {"add": "{a} + {b}", "mul": "{a} * {b}", "max": "max({a}, {b})", "mi
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
 
 
-def reduction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
+@dataclass(frozen=True)
+class ReductionSchedule(Schedule):
+    """What is decided about sums of many terms.
+
+    Attributes:
+        lanes: work items that share the terms of a sum.
+        threads: work items of a group.
+    """
+
+    lanes: int | None = None
+    threads: int | None = None
+
+
+def given_lanes(own: int, lanes: int | None, threads: int, target: GpuTarget) -> int:
+    """Lanes as given, or as many of the rule's own as a group of ``threads`` has. ScheduleError where a group
+    has no such lanes."""
+    check_power("lanes and work items", lanes or own, threads)
+    check_group(threads, 0, target)
+    if (lanes or 1) > threads:
+        raise ScheduleError(f"{lanes} lanes of {threads} work items")
+    return lanes or min(own, threads)
+
+
+def reduction(kernel: Kernel, nest: LoopNest, target: GpuTarget, given: ReductionSchedule) -> GpuStage:
     """The kernel of a nest with a reduction of many terms. RuleError for another one."""
     block = nest.reduction
     if block is None:
@@ -50,11 +76,14 @@ def reduction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     combined = combination(block)
     along_terms = bool(contiguous(block) & set(block.reductions))
     across = min(target.group_size, power_of_two(terms)) if along_terms else max(8, target.group_size // 32)
-    per_group = target.group_size // across
+    threads = given.threads or target.group_size
+    if given != ReductionSchedule():
+        across = given_lanes(across, given.lanes, threads, target)
+    per_group = threads // across
     code, evaluator = kernel.code, kernel.evaluator
     dtype = str(block.target.dtype)
     ctype = c_type(dtype)
-    code.line(f"SHARED {ctype} partial[{target.group_size}];")
+    code.line(f"SHARED {ctype} partial[{threads}];")
     shape = (across, per_group) if along_terms else (per_group, across)
     lane, row = ("THREAD(0)", "THREAD(1)") if along_terms else ("THREAD(1)", "THREAD(0)")
     code.line(f"const int lane = {lane};")
@@ -84,8 +113,9 @@ def reduction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
         env = dict(zip(variables, positions, strict=True))
         kernel.store(nest.result, env, evaluator.given[block.target] if nest.result is block else None)
     groups = -(-results // per_group)
-    nbytes = target.group_size * DTYPE_BYTES[dtype]
-    return code.stage((groups, 1, 1), (*shape, 1), local_bytes=nbytes)
+    nbytes = threads * DTYPE_BYTES[dtype]
+    stage = code.stage((groups, 1, 1), (*shape, 1), local_bytes=nbytes)
+    return replace(stage, schedule=ReductionSchedule(across, threads))
 
 
 def combination(block: Block) -> str:
@@ -112,4 +142,4 @@ def power_of_two(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-RULE = GpuRule("reduction", order=400, apply=reduction)
+RULE = GpuRule("reduction", order=400, apply=reduction, schedule=ReductionSchedule)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,11 +20,12 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import Environment, Evaluator, unravelled
 from edgepack.compiler.kernels.gpu.fused_rows import FusedRows, RowStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
-from edgepack.compiler.kernels.gpu.reduction import combination, power_of_two
+from edgepack.compiler.kernels.gpu.reduction import combination, given_lanes, power_of_two
 from edgepack.compiler.kernels.gpu.strides import contiguous
+from edgepack.compiler.kernels.schedule import Schedule
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["rows"]
+__all__ = ["RowsSchedule", "rows"]
 
 #: Elements of a row that a lane has at least, where there are rows enough.
 PER_LANE = 4
@@ -32,10 +34,24 @@ PER_LANE = 4
 MOST_PER_LANE = 64
 
 
-def rows(kernel: Kernel, run: FusedRows, target: GpuTarget) -> GpuStage:
-    """The kernel of a run. RuleError where the group's memory does not hold its rows, or there are too few
-    rows to share the work by them."""
-    return _RowsKernel(kernel, run, target).build()
+@dataclass(frozen=True)
+class RowsSchedule(Schedule):
+    """What is decided about a run of nests that share their rows.
+
+    Attributes:
+        lanes: work items that share the columns of a row.
+        threads: work items of a group.
+    """
+
+    lanes: int | None = None
+    threads: int | None = None
+
+
+def rows(kernel: Kernel, run: FusedRows, target: GpuTarget, given: RowsSchedule | None = None) -> GpuStage:
+    """The kernel of a run. RuleError where the group's memory does not hold its rows, or, if nothing is
+    given, there are too few rows to share the work by them; ScheduleError where what is given does not fit.
+    """
+    return _RowsKernel(kernel, run, target, given).build()
 
 
 class _RowsKernel:
@@ -44,10 +60,10 @@ class _RowsKernel:
     Attributes:
         count: rows in all.
         across: lanes of a row.
-        per_group: rows of a group.
+        per_group: rows of a group, and ``threads`` its work items.
     """
 
-    def __init__(self, kernel: Kernel, run: FusedRows, target: GpuTarget) -> None:
+    def __init__(self, kernel: Kernel, run: FusedRows, target: GpuTarget, given: RowsSchedule | None) -> None:
         self.kernel, self.run, self.target = kernel, run, target
         self.code: Code = kernel.code
         self.evaluator: Evaluator = kernel.evaluator
@@ -59,14 +75,17 @@ class _RowsKernel:
         assert first is not None
         self.along = bool(contiguous(first) & set(first.reductions))
         self.across = self._lanes(longest)
-        self.per_group = target.group_size // self.across
+        self.threads = (given and given.threads) or target.group_size
+        if given is not None:
+            self.across = given_lanes(self.across, given.lanes, self.threads, target)
+        self.per_group = self.threads // self.across
         groups = -(-self.count // self.per_group)
-        if groups < target.least_groups and longest > self.across * MOST_PER_LANE:
+        if given is None and groups < target.least_groups and longest > self.across * MOST_PER_LANE:
             raise RuleError("too few rows")
         self.reductions = [stage for stage in run.stages if stage.nest.reduction is not None]
         self.elements = [stage for stage in run.stages if stage.reused and stage.nest.reduction is None]
         numbers = sum(self.per_group * stage.size for stage in self.elements)
-        self.local_bytes = 4 * (numbers + (target.group_size if self.across > 1 else 0))
+        self.local_bytes = 4 * (numbers + (self.threads if self.across > 1 else 0))
         if self.local_bytes > target.local_bytes:
             raise RuleError("its rows need more memory than a group has")
         for stage in run.stages:
@@ -86,7 +105,7 @@ class _RowsKernel:
         return lanes
 
     def build(self) -> GpuStage:
-        code, size = self.code, self.target.group_size
+        code, size = self.code, self.threads
         lane, row = ("THREAD(0)", "THREAD(1)") if self.along else ("THREAD(1)", "THREAD(0)")
         if self.across > 1:
             code.line(f"SHARED float partial[{size}];")
@@ -107,7 +126,8 @@ class _RowsKernel:
                 self._compute(stage, positions, names, last=last)
         shape = (self.across, self.per_group) if self.along else (self.per_group, self.across)
         groups = -(-self.count // self.per_group)
-        return code.stage((groups, 1, 1), (*shape, 1), local_bytes=self.local_bytes)
+        made = code.stage((groups, 1, 1), (*shape, 1), local_bytes=self.local_bytes)
+        return replace(made, schedule=RowsSchedule(self.across, self.threads))
 
     def _columns(self, stage: RowStage, stack: ExitStack) -> tuple[str, dict[Any, str]]:
         """Opens the loop of a lane over its columns: the column's number, and the position that it is."""

@@ -9,31 +9,39 @@ SIMD-group at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.limits import check_group
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.rule import GpuRule
+from edgepack.compiler.kernels.gpu.split_k import given_split
 from edgepack.compiler.kernels.gpu.tiles import (
     GAP_BYTES,
     ElementType,
+    ProductSchedule,
     TilePath,
     TileShape,
     chosen_tile,
     is_half,
+    tile_groups,
 )
+from edgepack.compiler.kernels.schedule import ScheduleError, by
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["RULE", "simdgroup_matrix"]
+__all__ = ["RULE", "SimdgroupSchedule"]
 
 #: Rows, columns and terms of the instruction, and threads that execute it together.
 SIDE, SIMD = 8, 32
 
 #: Terms of a tile, by what it is made of: 64 bytes of each row.
 DEPTH: dict[ElementType, int] = {"ep_half": 32, "float": 16}
+
+#: Results of a SIMD-group at most, in parts of 8 x 8: each thread has two numbers of a part.
+MOST_PARTS = 32
 
 #: Elements of a large tile: what is read of memory for it is multiplied often enough.
 LARGE = 32 * 32
@@ -83,13 +91,18 @@ TILES = (
 )
 
 
-def simdgroup_matrix(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
+@dataclass(frozen=True)
+class SimdgroupSchedule(ProductSchedule):
+    """What is decided about a product by matrices of SIMD-groups."""
+
+
+def simdgroup_matrix(kernel: Kernel, nest: LoopNest, target: GpuTarget, given: SimdgroupSchedule) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products. RuleError for another one, and where a GPU
     of the target may have no such units."""
     if nest.reduction is None or not target.simdgroup_matrices:
         raise RuleError("no reduction, or no matrices of SIMD-groups")
     product = matrix_product(nest.reduction, kernel.evaluator.inlined)
-    return _SimdgroupProduct(kernel, nest, product, target).build()
+    return _SimdgroupProduct(kernel, nest, product, target, given).build()
 
 
 class _SimdgroupProduct:
@@ -99,7 +112,14 @@ class _SimdgroupProduct:
         element: what the tiles are made of.
     """
 
-    def __init__(self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        nest: LoopNest,
+        product: MatrixProduct,
+        target: GpuTarget,
+        given: SimdgroupSchedule,
+    ) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
         both = all(is_half(x, kernel) for x in product.operands)
@@ -112,12 +132,28 @@ class _SimdgroupProduct:
         ]
         sizes = [(tile.height, tile.width) for tile in fitting]
         chosen, self.split_k = chosen_tile(sizes, LARGE, product, self.depth, target)
-        self.tile = fitting[chosen]
+        self.tile = self._given_tile(fitting[chosen], given)
+        if given != SimdgroupSchedule():
+            groups = tile_groups(self.tile.height, self.tile.width, product)
+            self.split_k = given_split(given.split_k, groups, product, self.depth, target)
         lengths = (self.tile.height, self.tile.width)
         self.paths = [
             TilePath(kernel, product, i, TileShape(length, self.depth, self.tile.threads, self.element))
             for i, length in enumerate(lengths)
         ]
+
+    def _given_tile(self, own: _Tile, given: SimdgroupSchedule) -> _Tile:
+        """The tile with what is given; ScheduleError where that is none."""
+        tile = _Tile(*(given.tile or (own.height, own.width)), *(given.grid or (own.down, own.across)))
+        if tile.height % (SIDE * tile.down) or tile.width % (SIDE * tile.across):
+            grid = by((tile.down, tile.across))
+            raise ScheduleError(f"a tile of {by((tile.height, tile.width))} by {grid} SIMD-groups")
+        if tile != own:
+            down, across = tile.parts
+            if down * across > MOST_PARTS:
+                raise ScheduleError(f"{down * across} parts of a SIMD-group of at most {MOST_PARTS}")
+            check_group(tile.threads, tile.most_bytes(self.element), self.target)
+        return tile
 
     def build(self) -> GpuStage:
         code, tile = self.code, self.tile
@@ -152,7 +188,9 @@ class _SimdgroupProduct:
         groups = (-(-product.counts["n"] // tile.width), -(-product.counts["m"] // tile.height), members)
         local = sum(path.nbytes for path in self.paths) + 4 * tile.result_elements
         stage = code.stage(groups, (tile.threads, 1, 1), local_bytes=local)
-        return self.split_k.ended(stage, self.kernel, self.nest, product, self.target)
+        stage = self.split_k.ended(stage, self.kernel, self.nest, product, self.target)
+        schedule = SimdgroupSchedule((tile.height, tile.width), (tile.down, tile.across), self.split_k.count)
+        return replace(stage, schedule=schedule)
 
     def _fetch(self) -> None:
         for path in self.paths:
@@ -205,4 +243,4 @@ class _SimdgroupProduct:
             code.line("BARRIER;")
 
 
-RULE = GpuRule("simdgroup_matrix", order=200, apply=simdgroup_matrix)
+RULE = GpuRule("simdgroup_matrix", order=200, apply=simdgroup_matrix, schedule=SimdgroupSchedule)

@@ -15,9 +15,10 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["WHOLE", "SplitK", "split_k"]
+__all__ = ["MOST_PARTS", "WHOLE", "SplitK", "given_split", "split_k"]
 
 #: Terms of a part at least, and parts at most: partial sums are written and read.
 LEAST_TERMS, MOST_PARTS = 128, 16
@@ -111,10 +112,31 @@ def split_k(groups: int, product: MatrixProduct, depth: int, target: GpuTarget) 
         depth: of which the terms of a part are a multiple.
     """
     k = product.counts["k"]
-    results = product.counts["m"] * product.counts["n"] * product.counts["b"]
     count = min(-(-target.least_groups // groups), k // LEAST_TERMS, MOST_PARTS)
-    if count < 2 or results * count >= 2**31:
+    return WHOLE if count < 2 else _shared(count, product, depth) or WHOLE
+
+
+def given_split(
+    count: int | None, groups: int, product: MatrixProduct, depth: int, target: GpuTarget
+) -> SplitK:
+    """The same, or as many as are given; ScheduleError where the terms are too few for them, or what they
+    leave is too large."""
+    if count is None:
+        return split_k(groups, product, depth, target)
+    if count == 1:
         return WHOLE
+    found = _shared(count, product, depth) if count <= MOST_PARTS else None
+    if found is None or found.count != count:
+        raise ScheduleError(f"{product.counts['k']} terms are not shared by {count} groups")
+    return found
+
+
+def _shared(count: int, product: MatrixProduct, depth: int) -> SplitK | None:
+    """Terms shared by so many groups, or fewer if they suffice; None where there are too many results."""
+    k = product.counts["k"]
+    results = product.counts["m"] * product.counts["n"] * product.counts["b"]
+    if results * count >= 2**31:
+        return None
     each = -(-k // count)
     terms = (each + depth - 1) // depth * depth
     return SplitK(-(-k // terms), terms)

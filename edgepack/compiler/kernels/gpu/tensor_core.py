@@ -22,15 +22,25 @@ import numpy as np
 from edgepack.compiler.kernels.contract import Array, Packing, RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.limits import check_group, check_power, check_registers
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.operands import packed_columns
 from edgepack.compiler.kernels.gpu.rule import GpuRule
-from edgepack.compiler.kernels.gpu.staged_tiles import WORDS, Format, StagedTiles, stages_of
-from edgepack.compiler.kernels.gpu.tiles import chosen_tile, is_half
+from edgepack.compiler.kernels.gpu.split_k import given_split
+from edgepack.compiler.kernels.gpu.staged_tiles import (
+    LEAST_STAGES,
+    MOST_STAGES,
+    WORDS,
+    Format,
+    StagedTiles,
+    stages_of,
+)
+from edgepack.compiler.kernels.gpu.tiles import ProductSchedule, chosen_tile, is_half, tile_groups
+from edgepack.compiler.kernels.schedule import ScheduleError, by
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["RULE", "tensor_core"]
+__all__ = ["RULE", "TensorCoreSchedule"]
 
 #: Rows and columns of the instruction, and words of its terms.
 ROWS, COLUMNS, TERMS = 16, 8, 8
@@ -78,7 +88,19 @@ TILES = (
 )
 
 
-def tensor_core(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
+@dataclass(frozen=True)
+class TensorCoreSchedule(ProductSchedule):
+    """What is decided about a product by tensor cores.
+
+    Attributes:
+        stages: tiles of each operand in shared memory, where both are copied as they are: the more there are,
+            the earlier they are on their way. 2 where an operand goes by registers.
+    """
+
+    stages: int | None = None
+
+
+def tensor_core(kernel: Kernel, nest: LoopNest, target: GpuTarget, given: TensorCoreSchedule) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products of float16 tensors, or of ones that may be
     rounded to TF32. RuleError for another one, and where the GPU has no such units."""
     if nest.reduction is None or not target.tensor_cores:
@@ -89,7 +111,7 @@ def tensor_core(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
         raise RuleError("a product that is smaller than the instruction")
     if form is HALF and not all(is_half(x, kernel) for x in product.operands):
         raise RuleError("a operand is float32 in memory")
-    return _TensorCoreProduct(kernel, nest, product, target, form).build()
+    return _TensorCoreProduct(kernel, nest, product, target, form, given).build()
 
 
 def _rounded(packing: Packing) -> Packing:
@@ -115,7 +137,13 @@ class _TensorCoreProduct:
     """
 
     def __init__(
-        self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget, form: Format
+        self,
+        kernel: Kernel,
+        nest: LoopNest,
+        product: MatrixProduct,
+        target: GpuTarget,
+        form: Format,
+        given: TensorCoreSchedule,
     ) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code, self.form = kernel.code, form
@@ -125,7 +153,10 @@ class _TensorCoreProduct:
         ]
         sizes = [(t.height, t.width) for t in fitting]
         chosen, self.split_k = chosen_tile(sizes, LARGE, product, form.depth, target)
-        self.tile = tile = fitting[chosen]
+        self.tile = tile = _given_tile(fitting[chosen], given, target)
+        if given != TensorCoreSchedule():
+            groups = tile_groups(tile.height, tile.width, product)
+            self.split_k = given_split(given.split_k, groups, product, form.depth, target)
         packed = packed_columns(product, kernel, form.dtype)
         self.packed = _rounded(packed) if packed is not None and form.rounded else packed
         first = StagedTiles(kernel, product, form, 0, length=tile.height, threads=tile.threads)
@@ -134,12 +165,25 @@ class _TensorCoreProduct:
         )
         self.paths = (first, second)
         self.parts = max(first.parts, second.parts)
+        if self.parts * TERMS > WORDS:
+            raise ScheduleError("tiles of more than each thread reads in the course of a product")
         tiles = -(-(self.split_k.terms or self.k) // form.depth)
         count = stages_of(tile.stage_bytes, tile.threads, tiles, target.local_bytes)
         all_copied = first.copied and second.copied
+        count = self._given_stages(count if all_copied else 2, given, all_copied)
         #: What waits in registers is written to the second stage on every GPU.
-        self.count = count if all_copied else 2
+        self.count = count
         self.stages = f"STAGES({count})" if all_copied else "2"
+
+    def _given_stages(self, own: int, given: TensorCoreSchedule, all_copied: bool) -> int:
+        """Tiles in shared memory, as given; ScheduleError where there cannot be so many."""
+        count = given.stages or own
+        most = MOST_STAGES if all_copied else LEAST_STAGES
+        if not LEAST_STAGES <= count <= most:
+            raise ScheduleError(f"{count} stages of tiles of at most {most}")
+        if count != own:
+            check_group(self.tile.threads, count * self.tile.stage_bytes, self.target)
+        return count
 
     def build(self) -> GpuStage:
         code, tile = self.code, self.tile
@@ -160,7 +204,10 @@ class _TensorCoreProduct:
         groups = (-(-self.n // tile.width), -(-self.m // tile.height), self.b * self.split_k.count)
         stage = code.stage(groups, (tile.threads, 1, 1), local_bytes=self.count * tile.stage_bytes)
         stage = self.split_k.ended(stage, self.kernel, self.nest, self.product, self.target)
-        return stage if self.packed is None else replace(stage, packed=(self.packed,))
+        tile_and_grid = (tile.height, tile.width), (tile.down, tile.across)
+        schedule = TensorCoreSchedule(*tile_and_grid, self.split_k.count, self.count)
+        packed = () if self.packed is None else (self.packed,)
+        return replace(stage, packed=packed, schedule=schedule)
 
     def _pipeline(self) -> None:
         """All tiles: ``k0`` is the first term of the next one to be read, which goes ``to`` a stage, ``from``
@@ -291,4 +338,21 @@ class _TensorCoreProduct:
                     self.split_k.store(self.kernel, self.nest, self.product, "sum[i][j]")
 
 
-RULE = GpuRule("tensor_core", order=100, apply=tensor_core)
+def _given_tile(own: _Tile, given: TensorCoreSchedule, target: GpuTarget) -> _Tile:
+    """The tile with what is given; ScheduleError where that is none."""
+    tile = _Tile(*(given.tile or (own.height, own.width)), *(given.grid or (own.down, own.across)))
+    if tile == own:
+        return tile
+    check_power("tiles of", tile.height, tile.width, tile.down, tile.across)
+    down, across = tile.fragments
+    if not down or not across:
+        grid = by((tile.down, tile.across))
+        raise ScheduleError(f"a tile of {by((tile.height, tile.width))} by {grid} warps")
+    check_group(tile.threads, LEAST_STAGES * tile.stage_bytes, target)
+    # Results and both operands' fragments, in words of 32 bits, and what waits of the next tile.
+    waiting = tile.stage_bytes // 4 // tile.threads
+    check_registers(4 * down * across + 4 * down + 2 * across + waiting, tile.threads, target)
+    return tile
+
+
+RULE = GpuRule("tensor_core", order=100, apply=tensor_core, schedule=TensorCoreSchedule)

@@ -20,9 +20,19 @@ from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
 from edgepack.compiler.kernels.gpu.operands import contiguous, loaded
 from edgepack.compiler.kernels.gpu.split_k import WHOLE, SplitK, split_k
+from edgepack.compiler.kernels.schedule import Schedule
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["GAP_BYTES", "ElementType", "TilePath", "TileShape", "chosen_tile", "is_half"]
+__all__ = [
+    "GAP_BYTES",
+    "ElementType",
+    "ProductSchedule",
+    "TilePath",
+    "TileShape",
+    "chosen_tile",
+    "is_half",
+    "tile_groups",
+]
 
 #: What the elements of a tile are.
 ElementType = Literal["float", "ep_half"]
@@ -39,6 +49,27 @@ _TYPES = {
 
 #: Components of a vector that are written one by one.
 _COMPONENTS = "xyzw"
+
+
+@dataclass(frozen=True)
+class ProductSchedule(Schedule):
+    """What is decided about a matrix product.
+
+    Attributes:
+        tile: rows and columns that a group computes.
+        grid: how many work items, warps or SIMD-groups of it are down and across, which share them evenly.
+        split_k: groups that share the terms.
+    """
+
+    tile: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
+    split_k: int | None = None
+
+
+def tile_groups(height: int, width: int, product: MatrixProduct) -> int:
+    """Groups that compute a product by tiles of so many rows and columns, its terms not shared."""
+    m, n, b = (product.counts[name] for name in "mnb")
+    return -(-m // height) * -(-n // width) * b
 
 
 def is_half(operand: Any, kernel: Kernel) -> bool:
@@ -65,8 +96,8 @@ def chosen_tile(
     """
     if not tiles:
         raise RuleError("its tiles need more memory or threads than a group has")
-    m, n, b = (product.counts[name] for name in "mnb")
-    groups = [-(-m // height) * -(-n // width) * b for height, width in tiles]
+    m, n = product.counts["m"], product.counts["n"]
+    groups = [tile_groups(height, width, product) for height, width in tiles]
     inside = [i for i, (height, width) in enumerate(tiles) if m > height // 2 and n > width // 2]
     larger = [i for i in inside if tiles[i][0] * tiles[i][1] >= large]
     for i in larger:

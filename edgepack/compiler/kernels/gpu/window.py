@@ -8,7 +8,7 @@ registers. All positions are taken apart when the kernel is written, so that equ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -25,16 +25,21 @@ from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
+from edgepack.compiler.kernels.gpu.limits import check_group, check_registers
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, expanded, substituted
 from edgepack.compiler.kernels.gpu.matrix_product import SELECTIONS
 from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.strides import contiguous
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["RULE", "window"]
+__all__ = ["RULE", "WindowSchedule"]
 
 #: Elements that a work item computes; the first that divides the dimension and leaves enough work items.
 TILES = (4, 7, 5, 6, 3, 2)
+
+#: Elements of a work item at most, of a schedule that is given.
+MOST_ELEMENTS = 16
 
 #: Terms of an element that are written out, at most and at least.
 MOST_TERMS, LEAST_TERMS = 49, 4
@@ -60,7 +65,22 @@ class _Tile:
     terms: list[list[Any]]
 
 
-def window(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
+@dataclass(frozen=True)
+class WindowSchedule(Schedule):
+    """What is decided about windows that overlap.
+
+    Attributes:
+        elements: that a work item computes.
+        along: of the result's dimensions that along which they are neighbours, the first one being 1.
+        threads: work items of a group.
+    """
+
+    elements: int | None = None
+    along: int | None = None
+    threads: int | None = None
+
+
+def window(kernel: Kernel, nest: LoopNest, target: GpuTarget, given: WindowSchedule) -> GpuStage:
     """The kernel of a nest whose reduction has few terms that neighbours share. RuleError for another one."""
     block = nest.reduction
     if block is None:
@@ -69,11 +89,16 @@ def window(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     terms = prod(sizes[v] for v in block.reductions)
     if not LEAST_TERMS <= terms <= MOST_TERMS:
         raise RuleError("no small window")
-    tile = _tile(block, expanded(block.value, kernel.evaluator.inlined), target)
+    value = expanded(block.value, kernel.evaluator.inlined)
+    own = given.elements is None and given.along is None
+    tile = _tile(block, value, target) if own else _given_tile(block, value, target, given)
+    size = given.threads or target.group_size
+    if size != target.group_size:
+        check_group(size, 0, target)
     code, evaluator = kernel.code, kernel.evaluator
     inner, outer = LoopNest(block).spatial[0], nest.spatial[0]
     extents = tuple(sizes[v] // (tile.size if v.same_as(tile.along) else 1) for v in inner)
-    total, size = prod(extents), target.group_size
+    total = prod(extents)
     code.line(f"const int at = GROUP(0) * {size} + THREAD(0);")
     with code.block(f"if (at < {total})"):
         positions = dict(zip(inner, unravelled(code, "at", extents), strict=True))
@@ -94,7 +119,9 @@ def window(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
                 evaluator.given[target_buffer] = name
                 at = {o: place[i] for i, o in zip(inner, outer, strict=True)}
                 kernel.store(nest.result, at, name if nest.result is block else None)
-    return code.stage((-(-total // size), 1, 1), (size, 1, 1))
+    stage = code.stage((-(-total // size), 1, 1), (size, 1, 1))
+    along = 1 + [v.same_as(tile.along) for v in inner].index(True)
+    return replace(stage, schedule=WindowSchedule(tile.size, along, size))
 
 
 def _tile(block: Block, value: Any, target: GpuTarget) -> _Tile:
@@ -120,6 +147,25 @@ def _tile(block: Block, value: Any, target: GpuTarget) -> _Tile:
     if best is None or best[0] > SHARED:
         raise RuleError("windows that share little, or are few")
     return best[1]
+
+
+def _given_tile(block: Block, value: Any, target: GpuTarget, given: WindowSchedule) -> _Tile:
+    """The tile that is given, or what is left open of it as of the rule's own. ScheduleError where there is
+    none."""
+    spatial, sizes = LoopNest(block).spatial
+    if prod(sizes) >= 2**31 or len(_selections(value)) > SELECTIONS:
+        raise RuleError("no window whose positions can be taken apart")
+    along, elements = given.along, given.elements
+    if along is None or elements is None:
+        own = _tile(block, value, target)
+        along = along or 1 + [v.same_as(own.along) for v in spatial].index(True)
+        elements = elements or own.size
+    inside = along <= len(spatial) and 1 < elements <= MOST_ELEMENTS
+    if not inside or sizes[along - 1] % elements:
+        raise ScheduleError(f"{elements} neighbours along dimension {along} of {by(sizes)}")
+    tile = _apart(block, value, spatial[along - 1], elements)
+    check_registers(elements + _loads([terms[:1] for terms in tile.terms]), given.threads or 1, target)
+    return tile
 
 
 def _apart(block: Block, value: Any, along: Any, size: int) -> _Tile:
@@ -172,4 +218,4 @@ def _all_loads(elements: list[list[Any]]) -> Iterator[Any]:
             yield from found
 
 
-RULE = GpuRule("window", order=500, apply=window)
+RULE = GpuRule("window", order=500, apply=window, schedule=WindowSchedule)

@@ -27,11 +27,13 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
 )
 from edgepack.compiler.kernels.gpu.code import Code
 from edgepack.compiler.kernels.gpu.contract import GpuStage, HalfOperands
-from edgepack.compiler.kernels.gpu.contraction import contraction
+from edgepack.compiler.kernels.gpu.contraction import RULE as CONTRACTION
 from edgepack.compiler.kernels.gpu.expressions import Evaluator, unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.limits import check_group
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, find_loop_nests
-from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
+from edgepack.compiler.kernels.gpu.rule import GpuRule
+from edgepack.compiler.kernels.gpu.simdgroup_matrix import RULE as SIMDGROUP_MATRIX
 from edgepack.compiler.kernels.gpu.winograd_cost import TILES, winograd_tile
 from edgepack.compiler.kernels.gpu.winograd_form import Filtering, filtering
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
@@ -40,7 +42,7 @@ from edgepack.plan.gpu_target import GpuTarget
 __all__ = ["WINOGRAD", "GpuWinogradSchedule", "Winograd", "winograd"]
 
 #: The name under which a schedule is given.
-WINOGRAD = "gpu.winograd"
+WINOGRAD = "winograd"
 
 #: Channels, outputs of a group and tiles at least: what a product needs.
 LEAST = 8
@@ -52,9 +54,21 @@ class GpuWinogradSchedule(Schedule):
 
     Attributes:
         outputs: of a tile, along each side.
+        threads: work items of a group of both transforms.
+        tile, grid, depth, split_k: of the products, as those of the rule that computes them.
     """
 
     outputs: int | None = None
+    threads: int | None = None
+    tile: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
+    depth: int | None = None
+    split_k: int | None = None
+
+    def of_product(self, rule: GpuRule) -> Schedule:
+        """What is decided about the products. ScheduleError where the rule decides no such thing."""
+        own = ("outputs", "threads")
+        return rule.schedule.from_json({k: v for k, v in self.to_json().items() if k not in own})
 
 
 @dataclass(frozen=True)
@@ -63,11 +77,13 @@ class Winograd:
 
     Attributes:
         m: side of a tile of the result.
+        schedule: what was decided.
         stages: its kernels, and ``rules`` their names.
         scratch: bytes of what lies between them, the temps behind the tensor of partial sums.
     """
 
     m: int
+    schedule: GpuWinogradSchedule
     stages: tuple[GpuStage, ...]
     rules: tuple[str, ...]
     scratch: tuple[int, int]
@@ -103,7 +119,7 @@ def winograd(
         raise ScheduleError(f"there are no tiles of {m}x{m} outputs, or they lose too many bits in float16")
     if m == 0 or min(conv.channels, conv.outputs // conv.groups, conv.tiles(m)) < LEAST:
         raise RuleError("the direct convolution is estimated to be faster")
-    return _WinogradStages(fused, nests, nest, target, half, conv, m).build()
+    return _WinogradStages(fused, nests, nest, target, half, conv, replace(given, outputs=m)).build()
 
 
 class _Text(Transform):
@@ -132,7 +148,7 @@ class _WinogradStages:
     """Writes the kernels.
 
     Attributes:
-        a: side of a tile of the input.
+        m, a: side of a tile of the result and of the input.
         down, across: tiles of an image, and ``tiles`` those of all images.
         between: V and M as operands, float32: [positions * groups][tiles][channels or outputs of a group].
     """
@@ -145,10 +161,13 @@ class _WinogradStages:
         target: GpuTarget,
         half: HalfOperands,
         conv: Filtering,
-        m: int,
+        given: GpuWinogradSchedule,
     ) -> None:
+        m = given.outputs or TILES[0]
         self.made_of = (fused, nests, target.most_parameters, half)
         self.nest, self.target, self.conv, self.m, self.a = nest, target, conv, m, tile_side(m)
+        self.given, self.threads = given, given.threads or target.group_size
+        check_group(self.threads, 0, target)
         self.down, self.across, self.tiles = -(-conv.height // m), -(-conv.width // m), conv.tiles(m)
         self.each = conv.outputs // conv.groups
         self.partial = Operand("temp", len(nests.temps))
@@ -164,7 +183,9 @@ class _WinogradStages:
         stages = (self._input(), replace(product, last=None), *last, self._output())
         name = f"winograd{self.m}"
         rules = (f"{name}_input", rule, *("partial_sums" for _ in last), f"{name}_output")
-        return Winograd(self.m, stages, rules, scratch)
+        decided = product.schedule.to_json() if product.schedule else {}
+        schedule = GpuWinogradSchedule.from_json({"outputs": self.m, "threads": self.threads, **decided})
+        return Winograd(self.m, schedule, stages, rules, scratch)
 
     def _product(self) -> tuple[str, GpuStage]:
         """V by the weights, by a rule for products: of a group of operators that is nothing else."""
@@ -192,16 +213,18 @@ class _WinogradStages:
         def placed(stage: GpuStage) -> GpuStage:
             return replace(stage, operands=tuple(places[o] for o in stage.operands))
 
-        for name, rule in (("simdgroup_matrix", simdgroup_matrix), ("contraction", contraction)):
+        units = self.target.simdgroup_matrices
+        for rule in (SIMDGROUP_MATRIX, CONTRACTION) if units else (CONTRACTION,):
+            kernel = Kernel(group, nests, self.target.most_parameters, half)
             try:
-                made = rule(
-                    Kernel(group, nests, self.target.most_parameters, half), nests.nests[0], self.target
-                )
-            except RuleError:
+                given = self.given.of_product(rule)
+                made = rule.implement(kernel, nests.nests[0], self.target, given)
+            except RuleError as error:
+                refused = error
                 continue
             last = placed(made.last) if made.last is not None else None
-            return name, replace(placed(made), packed=(conv.packing(param, self.m, dtype),), last=last)
-        raise RuleError("no rule serves its product")
+            return rule.name, replace(placed(made), packed=(conv.packing(param, self.m, dtype),), last=last)
+        raise refused
 
     # Transforms --------------------------------------------------------------------------------------------
 
@@ -213,7 +236,7 @@ class _WinogradStages:
         return {variable: text for (variable, _), text in zip(self.conv.images, images, strict=True)}
 
     def _ended(self, code: Code, items: int) -> GpuStage:
-        size = self.target.group_size
+        size = self.threads
         return code.stage((-(-items // size), 1, 1), (size, 1, 1))
 
     def _input(self) -> GpuStage:
@@ -222,7 +245,7 @@ class _WinogradStages:
         code, evaluator = kernel.code, kernel.evaluator
         count = conv.channels * conv.groups
         v = code.parameter(self.between[0], "float32", written=True)
-        code.line(f"const int at = GROUP(0) * {self.target.group_size} + THREAD(0);")
+        code.line(f"const int at = GROUP(0) * {self.threads} + THREAD(0);")
         with code.block(f"if (at < {self.tiles * count})"):
             code.line(f"const int tile = at / {count}, member = at % {count} / {conv.channels};")
             code.line(f"const int channel = at % {conv.channels};")
@@ -251,7 +274,7 @@ class _WinogradStages:
         kernel, conv, a, m = Kernel(*self.made_of), self.conv, self.a, self.m
         code, evaluator = kernel.code, kernel.evaluator
         products = code.parameter(self.between[1], "float32")
-        code.line(f"const int at = GROUP(0) * {self.target.group_size} + THREAD(0);")
+        code.line(f"const int at = GROUP(0) * {self.threads} + THREAD(0);")
         with code.block(f"if (at < {self.tiles * conv.outputs})"):
             code.line(f"const int tile = at / {conv.outputs}, output = at % {conv.outputs};")
             code.line(f"const int member = output / {self.each}, channel = output % {self.each};")
