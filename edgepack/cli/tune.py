@@ -90,7 +90,7 @@ def _merge(files: Sequence[Path], output: Path) -> None:
 
     whole = read_all_tuned(files)
     write_tuned(output, whole)
-    kinds = f"{len(whole.cpus)} kind{'s' if len(whole.cpus) != 1 else ''} of CPU"
+    kinds = f"{len(whole.cpus)} kind{'s' if len(whole.cpus) != 1 else ''} of CPU or GPU"
     say(printable(f"{output}: {len(whole.choices)} schedules for {kinds}"))
 
 

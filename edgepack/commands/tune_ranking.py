@@ -63,7 +63,8 @@ class Ranking:
         for (key, now_digest, digest), (now, one) in self._pairs.items():
             ratio = tried.get(key, {}).get(digest, FAILED)
             before = tried.get(key, {}).get(now_digest, 1.0)  # the rules' own is not tried
-            if min(ratio, before) > FAILED and one.cycles and now.cycles:
+            comparable = bool(one.cycles) == bool(now.cycles)  # of a GPU's none is predicted
+            if min(ratio, before) > FAILED and comparable:
                 measured = max(-log(MOST_TIMES), min(log(MOST_TIMES), log(before / ratio)))
                 rows.append(features(now, one))
                 missed.append(measured - _modelled(now, one))

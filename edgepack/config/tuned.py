@@ -66,11 +66,11 @@ class TunedFile:
 
     @property
     def cpus(self) -> tuple[str, ...]:
-        """The kinds of CPU that it has choices for, sorted."""
+        """The kinds of CPU and GPU that it has choices for, sorted."""
         return tuple(sorted({choice.cpu for choice in self.choices}))
 
     def for_cpus(self, kinds: Iterable[str]) -> tuple[TunedChoice, ...]:
-        """The choices for these kinds of CPU."""
+        """The choices for these kinds of CPU or GPU."""
         wanted = frozenset(kinds)
         return tuple(choice for choice in self.choices if choice.cpu in wanted)
 

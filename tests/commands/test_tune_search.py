@@ -6,16 +6,20 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgepack.commands import tune as module
+from edgepack.commands import tune_programs
 from edgepack.commands.tune import Search, Tuned
 from edgepack.commands.tune_programs import Program
 from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group, Rounds
+from edgepack.config.device import load_device
 from edgepack.config.tuned import TunedFile, read_tuned
-from edgepack.errors import CheckFailedError, EdgepackError, ToolchainError
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, ToolchainError
+from edgepack.options import PackOptions, RunOptions
 from edgepack.plan.tuned import TunedChoice
 from edgepack.runners.bench import Measurement
 from edgepack.runners.instructions import Instructions
@@ -346,3 +350,38 @@ def test_trials_are_a_promise_and_two_searches_are_the_same(tmp_path: Path) -> N
         assert search(programs, tmp_path / name, trials=4).trials == 4
         found.append((tmp_path / name).read_bytes())
     assert found[0] == found[1]
+
+
+def test_steps_of_a_gpu_are_told_apart_by_their_operators(tmp_path: Path) -> None:
+    """What moves a node's tensor there has a kernel of its own; copies have no nodes."""
+    kernels = {"a": ("transpose",), "b": ("conv2d", "relu")}
+    record = SimpleNamespace(
+        kernels=[SimpleNamespace(symbol=symbol, ops=ops) for symbol, ops in kernels.items()],
+        steps=[
+            SimpleNamespace(kernel=symbol, nodes=("Conv_0",) if symbol else ()) for symbol in ("", "a", "b")
+        ],
+    )
+    manifest: Any = SimpleNamespace(code=lambda variant: record)
+    on_gpu, on_cpu = Program(tmp_path, manifest, (), "opencl"), Program(tmp_path, manifest, ())
+    assert on_gpu.nodes("opencl") == [(), ("Conv_0", "transpose"), ("Conv_0", "conv2d", "relu")]
+    assert on_gpu.nodes_of(["b"]) == {("Conv_0", "conv2d", "relu")}
+    assert on_cpu.nodes("") == [(), ("Conv_0",), ("Conv_0",)]
+
+
+def test_kernels_of_a_gpu_that_were_not_run_are_not_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = load_device("opencl-generic")
+    programs = tune_programs.Programs(Path("m.onnx"), device, PackOptions(), RunOptions(), tmp_path)
+    lacks = "a GPU that fits"
+
+    def verify(root: Path, manifest: Any, options: RunOptions) -> Any:
+        checks = [SimpleNamespace(name="opencl", missing=lacks)]
+        return SimpleNamespace(variants=checks, where="a board", ok=True)
+
+    monkeypatch.setattr(tune_programs, "verify", verify)
+    program = Program(tmp_path, None, (), "opencl")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="There is no GPU that fits to tune for on a board"):
+        programs.is_right(program)
+    lacks = ""
+    assert programs.is_right(program)

@@ -93,7 +93,7 @@ def test_a_check_gets_them_too(
 
 
 def test_each_target_of_a_library_gets_its_own(tuned: Callable[..., Path]) -> None:
-    """A GPU those of the CPU beside it. What kernels are chosen for decides too."""
+    """A GPU also those of the CPU beside it. What kernels are chosen for decides too."""
     device = load_device("linux-x86_64").model_copy(update={"variants": ("linux-x86_64-v3",)})
     devices = [*variants_of(device), device]
     targets = [target for _, target in targets_of(devices, PackOptions())]
@@ -107,8 +107,11 @@ def test_each_target_of_a_library_gets_its_own(tuned: Callable[..., Path]) -> No
     gpu = load_device("opencl-generic")
     graphics, cpu = (target for _, target in targets_of([gpu], PackOptions()))
     assert (graphics.kind, cpu.kind) == ("gpu", "cpu")
-    found = tuned_for([gpu], PackOptions(tuned=[tuned(choice(cpu.cpu_kind))]))
-    assert found.of(graphics) == found.of(cpu) == (choice(cpu.cpu_kind),)
+    own = choice(graphics.tuned_kinds[0])
+    found = tuned_for([gpu], PackOptions(tuned=[tuned(choice(cpu.cpu_kind), own, choice("other"))]))
+    assert found.of(cpu) == (choice(cpu.cpu_kind),) and found.of(graphics) == (own, *found.of(cpu))
+    half = tuned_for([gpu], PackOptions(tuned=[tuned(own)], precision="fp16"))
+    assert half.choices == () and "and of GPU 'gpu opencl" in half.warning and " fp16 " in half.warning
 
 
 @pytest.mark.usefixtures("jobs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -10,8 +11,11 @@ import pytest
 
 import edgepack
 from edgepack.cli.main import main
-from edgepack.config.tuned import read_tuned
+from edgepack.config.device import load_device
+from edgepack.config.tuned import TunedFile, read_tuned, write_tuned
 from edgepack.errors import ConfigError
+from edgepack.plan.tuned import TunedChoice
+from tests.support.opencl import driver
 from workbench.models import save
 from workbench.models.builder import Graph
 from workbench.models.quantise import quantise
@@ -64,6 +68,55 @@ def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[
     merged = tmp_path / "merged.json"
     assert main(["tune", "--merge", str(file), "--merge", str(file), "-o", str(merged)]) == 0
     assert read_tuned(merged) == read_tuned(file)
+
+
+@pytest.mark.slow
+def test_the_kernels_of_a_gpu_are_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By OpenCL's driver whose device is the CPU, which shows that it works and no GPU's speed."""
+    driver(tmp_path / "pocl")
+    path, file = save(separable(), tmp_path, "separable.onnx"), tmp_path / "tuned.json"
+    words = [
+        "tune",
+        str(path),
+        "--device",
+        "opencl-generic",
+        "--trials",
+        "2",
+        "-o",
+        str(file),
+        "--json",
+        "-q",
+    ]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["trials"] == 2 and said["unit"] == "ms" and "opencl: " in said["where"]
+    device = load_device("opencl-generic")
+    on = device.gpu_target(device.cpu_target())
+    assert on is not None
+    gpu, known = on.gpu_kind, read_tuned(file)
+    assert set(known.tried) == {gpu} and {choice.cpu for choice in known.choices} <= {gpu}
+    assert any(len(ratios) > 1 for ratios in known.tried[gpu].values())
+    chosen = known.choices or [
+        TunedChoice(gpu, group, "contraction", {"split_k": 1, "depth": 8}, 1.2) for group in known.tried[gpu]
+    ]
+    write_tuned(file, TunedFile(tuple(chosen)))
+    bundle = edgepack.pack(path, "opencl-generic", tmp_path / "bundle", tuned=[file])
+    assert bundle.verify().ok and bundle.manifest.options.tuned is not None
+    of_gpu = bundle.manifest.code("opencl").kernels
+    assert [kernel for kernel in of_gpu if "tuned" in kernel.parameters]
+    assert not [kernel for kernel in bundle.manifest.kernels if "tuned" in kernel.parameters]
+    assert main(["inspect", str(bundle.path), "--kernels"]) == 0
+    assert re.search(r"opencl\.\w+ .* tuned=\d\.\d\dx", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_without_a_gpu_there_is_nothing_to_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels would count as right, for they were not run."""
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    model = save(separable(), tmp_path, "separable.onnx")
+    with pytest.raises(ConfigError, match="There is no driver for a GPU to tune for on this machine"):
+        edgepack.tune(model, "opencl-generic", tmp_path / "tuned.json", trials=1)
+    assert not (tmp_path / "tuned.json").exists()
 
 
 @pytest.mark.slow

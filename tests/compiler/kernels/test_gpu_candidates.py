@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
+import edgepack
 from edgepack.compiler.backends import nvrtc
-from edgepack.compiler.backends.cuda import cuda_source
+from edgepack.compiler.backends.cuda import without_spills
 from edgepack.compiler.backends.metal import metal_source
 from edgepack.compiler.backends.nvrtc import Nvrtc
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -26,13 +27,17 @@ from edgepack.compiler.planner import tuning_gpu
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.build_gpu import SelectedOnGpu
 from edgepack.compiler.planner.tuning_gpu import write_gpu_choices
+from edgepack.config.device import load_device
+from edgepack.config.tuned import TunedFile, write_tuned
 from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget, Precision
 from edgepack.plan.tuned import TunedChoice
 from edgepack.plan.types import Launch
+from edgepack.registry import RUNNERS
 from tests.support.opencl import OpenClExecutor, driver
 from workbench.compiled import FREE_COPIES, assert_close, plan_of
 from workbench.executor import host_target
+from workbench.models import save
 from workbench.models.builder import Graph
 from workbench.models.evaluate import random_inputs, run_onnxruntime
 from workbench.models.gpu import attention, causal_attention, convolution, masked_attention, products, rows
@@ -75,14 +80,18 @@ def groups_of(
     return json.loads(file.read_text()), built
 
 
-def tuned(model: onnx.ModelProto, on: GpuTarget, groups: Groups, number: int, name: str) -> Built:
-    """The plan with the candidate of a number for each group, all of which fit."""
-    taken = [
+def choices(on: GpuTarget, groups: Groups, number: int) -> list[TunedChoice]:
+    """The candidate of a number of each group that has so many."""
+    return [
         TunedChoice(on.gpu_kind, one["group"], other["rule"], other["schedule"], 1.5)
         for one in groups
         for other in one["candidates"][number : number + 1]
     ]
-    schedules = TunedGpuSchedules(taken, on, pytest.fail)
+
+
+def tuned(model: onnx.ModelProto, on: GpuTarget, groups: Groups, number: int, name: str) -> Built:
+    """The plan with the candidate of a number for each group, all of which fit."""
+    schedules = TunedGpuSchedules(choices(on, groups, number), on, pytest.fail)
     built = plan_of(model, name, on, schedules=schedules)
     assert not [text for text in built.plan.warnings if "does not fit" in text]
     return built
@@ -162,9 +171,9 @@ def test_what_is_given_for_other_units_does_not_fit() -> None:
                 kept.append((key, call.gpu.schedule.rule))
 
     plan_of(model, "m", units, selected=remember)
-    choices = [TunedChoice(plain.gpu_kind, key, rule, {}, 1.2) for key, rule in kept]
-    assert any(choice.rule == "simdgroup_matrix" for choice in choices)
-    built = plan_of(model, "m", plain, schedules=TunedGpuSchedules(choices, plain, pytest.fail))
+    taken = [TunedChoice(plain.gpu_kind, key, rule, {}, 1.2) for key, rule in kept]
+    assert any(choice.rule == "simdgroup_matrix" for choice in taken)
+    built = plan_of(model, "m", plain, schedules=TunedGpuSchedules(taken, plain, pytest.fail))
     (said,) = [text for text in built.plan.warnings if "does not fit" in text]
     assert "no matrices of SIMD-groups" in said
     assert built.gpu_kernels == plan_of(model, "m", plain).gpu_kernels
@@ -263,7 +272,8 @@ def test_all_candidates(name: str, gpu: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 @pytest.mark.parametrize("name", SWEPT)
 def test_cuda_takes_all_candidates(name: str, precision: Precision, tmp_path: Path) -> None:
-    """NVRTC compiles each, and none needs more registers or shared memory than its group can have."""
+    """NVRTC compiles each, and none needs more registers or shared memory than its group can have; as they
+    are packed, none spills."""
     on = target("cuda", capabilities=(80,), local_bytes=48 << 10, least_groups=32, precision=precision)
     model = SWEPT[name]()
     groups, _ = groups_of(model, on, tmp_path)
@@ -276,7 +286,7 @@ def test_cuda_takes_all_candidates(name: str, precision: Precision, tmp_path: Pa
         texts |= built.gpu_kernels
         steps = [step for step in built.plan.steps if isinstance(step, Launch)]
         threads |= {step.kernel: prod(step.threads) for step in steps}
-    taken = Nvrtc().resources(cuda_source(texts), on.capabilities[0])
+    _, taken = without_spills(texts, on.capabilities[0], Nvrtc())
     assert taken.keys() == texts.keys()
     for symbol, one in taken.items():
         assert one.registers * threads[symbol] <= 65536, (symbol, one)
@@ -293,4 +303,44 @@ def test_metal_has_text_for_all_candidates(name: str, on: GpuTarget, tmp_path: P
     for number in range(max(len(one["candidates"]) for one in groups)):
         built = tuned(model, on, groups, number, "t")
         check_launches(built, on)
-        assert metal_source(built.gpu_kernels).count("KERNEL(") > len(built.gpu_kernels) - 1
+        text = metal_source(built.gpu_kernels)
+        assert all(f"void {symbol}(" in text for symbol in built.gpu_kernels)
+
+
+#: What OpenCL has not: a device that extends another one, the shim of its driver, and the rule of its units.
+UNITS = {
+    "tensor cores": (
+        "extends: cuda-desktop\ngpu: {capabilities: [80]}\n",
+        "fp16",
+        "cuda-shim",
+        "tensor_core",
+    ),
+    "TF32": ("extends: cuda-desktop\ngpu: {capabilities: [80]}\n", "tf32", "cuda-shim", "tensor_core"),
+    "SIMD-groups": ("extends: macos-arm64-metal\n", "fp32", "metal-shim", "simdgroup_matrix"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(0, 24, 4))
+@pytest.mark.parametrize("units", UNITS)
+def test_candidates_of_matrix_units_on_a_shim(units: str, number: int, tmp_path: Path) -> None:
+    """The bundle's own program and kernels, as C++ on the CPU, with each access checked."""
+    text, precision, runner, rule = UNITS[units]
+    (tmp_path / "device.yaml").write_text(text, encoding="utf-8")
+    device = load_device(tmp_path / "device.yaml")
+    ok, _, hint = RUNNERS.find(runner).available(device)
+    if not ok or (device.gpu.api == "cuda" and nvrtc.find_nvrtc() is None):
+        pytest.skip(hint or "NVRTC is not installed: edgepack[cuda]")
+    on = device.gpu_target(device.cpu_target(), precision)
+    assert on is not None
+    groups, _ = groups_of(attention(), on, tmp_path)
+    file = tmp_path / "tuned.json"
+    write_tuned(file, TunedFile(tuple(choices(on, groups, number))))
+    model = save(attention(), tmp_path, "attention.onnx")
+    bundle = edgepack.pack(
+        model, tmp_path / "device.yaml", tmp_path / "out", precision=precision, tuned=[file]
+    )
+    kernels = bundle.manifest.code(on.api).kernels
+    assert number or [one for one in kernels if rule in one.rule and "tuned" in one.parameters]
+    checked = bundle.verify(runner=runner).variants
+    assert ("ok", "") in [(one.status, one.missing) for one in checked if one.name == on.api]

@@ -193,9 +193,16 @@ class _AttentionKernel:
         if tile.rows not in NUMBERS or tile.keys not in NUMBERS[1:] or tile.width % DEPTH:
             raise ScheduleError(f"a tile of {by((tile.rows, tile.keys))} by {side} work items")
         check_group(side * side, tile.local_bytes(self.depth), self.target)
-        numbers = tile.rows * (tile.columns + tile.keys + 3) + tile.columns + tile.keys
-        check_registers(numbers, side * side, self.target)
+        own = side * side == self.target.group_size and (tile.rows, tile.keys) in TILES
+        if not own or tile.rows * tile.columns > MOST_RESULTS:
+            check_registers(self._numbers(tile), side * side, self.target)
         return tile
+
+    def _numbers(self, tile: _Tile) -> int:
+        """That a work item holds: results and scores, operands, and what is read of the next tile."""
+        held = tile.rows * (tile.columns + tile.keys + 3) + tile.columns + tile.keys
+        tiles = (tile.height * self.depth, DEPTH * tile.width, DEPTH * tile.side * tile.columns)
+        return held + -(-max(tiles) // tile.side**2)
 
     def _groups(self, tile: _Tile) -> int:
         return -(-self.m // tile.height) * self.b
