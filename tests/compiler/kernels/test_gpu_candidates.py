@@ -54,7 +54,7 @@ def network() -> onnx.ModelProto:
     g = Graph("network", seed=11)
     x = g.op("Relu", g.conv(g.input("x", [1, 12, 12, 16]), 12, 32, 3, bias=True))
     x = g.op("Relu", g.conv(x, 32, 32, 3, groups=32, bias=True))
-    y = g.op("Softmax", g.op("Reshape", x, g.const([1, 2, 16, 192])), axis=-1)
+    y = g.op("Softmax", g.op("Reshape", x, g.const([1, 4, 16, 96])), axis=-1)
     z = g.op("MatMul", y, g.op("Transpose", y, perm=[0, 1, 3, 2]))
     z = g.op("MatMul", g.op("Softmax", z, axis=-1), y)
     z = g.op("MatMul", g.op("Reshape", z, g.const([12, 512])), g.weight(512, 24))
