@@ -140,21 +140,18 @@ class _AttentionKernel:
 
     def _tile(self) -> _Tile:
         """The one of most rows that leaves enough groups; else that of fewest rows, if it pays."""
-        side = int(self.target.group_size**0.5)
-        fitting = self._fitting(side)
-        each = self._columns(side)
-        for tile in fitting:
-            if self._groups(tile) >= self.target.least_groups and self.m > tile.height // 2:
-                return tile
-        least = self._least(fitting)
-        work = least.rows * self.n * (self.depth + side * each) // side
+        least, enough = self._open(int(self.target.group_size**0.5))
+        if enough:
+            return least
+        work = least.rows * self.n * (self.depth + least.side * least.columns) // least.side
         idle = 1 - min(1.0, self._groups(least) / self.target.least_groups)
         if work * idle > SAVED * LAUNCH:
             raise RuleError("too few groups")
         return least
 
-    def _fitting(self, side: int) -> list[_Tile]:
-        """Those of ``TILES`` that the group's memory and registers hold. RuleError for none."""
+    def _open(self, side: int) -> tuple[_Tile, bool]:
+        """The one of most rows that leaves enough groups, else that of fewest; and whether it leaves enough.
+        RuleError where the group's memory and registers hold none."""
         each = self._columns(side)
         fitting = [
             tile
@@ -163,7 +160,10 @@ class _AttentionKernel:
         ]
         if not fitting or self.b > 65535:
             raise RuleError("its rows need more memory or registers than a group has")
-        return fitting
+        for tile in fitting:
+            if self._groups(tile) >= self.target.least_groups and self.m > tile.height // 2:
+                return tile, True
+        return next(tile for tile in fitting if tile.rows == fitting[-1].rows), False
 
     def _columns(self, side: int) -> int:
         """Of a work item."""
@@ -172,24 +172,10 @@ class _AttentionKernel:
         each = -(-self.found.second.counts["n"] // side)
         return 2 if each <= 2 else -(-each // 4) * 4
 
-    @staticmethod
-    def _least(fitting: list[_Tile]) -> _Tile:
-        return next(tile for tile in fitting if tile.rows == fitting[-1].rows)
-
     def _given_tile(self, given: AttentionSchedule) -> _Tile:
-        """What is given; what is left open is that of most rows which leaves enough groups, else that of
-        fewest. ScheduleError where it does not fit."""
+        """What is given, or what the rule would take. ScheduleError where it does not fit."""
         side = given.side or int(self.target.group_size**0.5)
-        if given.tile is None:
-            fitting = self._fitting(side)
-            enough = [
-                tile
-                for tile in fitting
-                if self._groups(tile) >= self.target.least_groups and self.m > tile.height // 2
-            ]
-            tile = enough[0] if enough else self._least(fitting)
-        else:
-            tile = _Tile(side, *given.tile, self._columns(side))
+        tile = _Tile(side, *given.tile, self._columns(side)) if given.tile else self._open(side)[0]
         if tile.rows not in NUMBERS or tile.keys not in NUMBERS[1:] or tile.width % DEPTH:
             raise ScheduleError(f"a tile of {by((tile.rows, tile.keys))} by {side} work items")
         check_group(side * side, tile.local_bytes(self.depth), self.target)
