@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.backends.llvm import compile_alone
 from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.gpu.group_schedule import GROUP
@@ -14,6 +15,7 @@ from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.tuned import TunedGpuSchedules, TunedSchedules, rule_of
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.measured import Measured
+from edgepack.compiler.planner.predicted import take_predicted
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
@@ -60,16 +62,17 @@ def plan_for(
             from edgepack.compiler.planner.tuning_gpu import write_gpu_choices
 
             write_gpu_choices(selected, *choices)
-        return _marked(lay_out_on_gpu(selected, named["name"]), gains)
+        return _marked(lay_out_on_gpu(selected, named["name"]), gains, {})
     program, selector = select_kernels(
         lowered, signature, target, symbol_prefix=prefix, reporter=reporter, measured=measured
     )
+    predicted = take_predicted(program, selector, lambda one: compile_alone(one, target), schedules)
     gains = _tuned_kernels(program, schedules)
     if choices is not None:
         from edgepack.compiler.planner.tuning import write_choices
 
         write_choices(program, selector, *choices)
-    return _marked(lay_out(program, selector, signature, named["name"]), gains)
+    return _marked(lay_out(program, selector, signature, named["name"]), gains, predicted)
 
 
 def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, float]:
@@ -95,12 +98,15 @@ def _tuned_on_gpu(selected: SelectedOnGpu, schedules: TunedGpuSchedules) -> dict
     return found
 
 
-def _marked(built: Built, gains: Mapping[str, float]) -> Built:
-    """The plan, whose reports say what its kernels gained."""
+def _marked(built: Built, tuned: Mapping[str, float], predicted: Mapping[str, float]) -> Built:
+    """The plan, whose reports say what its kernels gained, and by what."""
+    said = {
+        symbol: {name: f"{gain:.2f}x"}
+        for name, gains in (("predicted", predicted), ("tuned", tuned))
+        for symbol, gain in gains.items()
+    }
     kernels = tuple(
-        replace(kernel, parameters={**kernel.parameters, "tuned": f"{gains[kernel.symbol]:.2f}x"})
-        if kernel.symbol in gains
-        else kernel
+        replace(kernel, parameters={**kernel.parameters, **said.get(kernel.symbol, {})})
         for kernel in built.plan.kernels
     )
     return replace(built, plan=replace(built.plan, kernels=kernels))

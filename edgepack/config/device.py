@@ -31,6 +31,7 @@ from edgepack.config.memories import RAM, MemoryRegion, arena_room, mistake_in
 from edgepack.config.models import Frozen, Name, Size
 from edgepack.config.xtensa import NO_XTENSA
 from edgepack.errors import ConfigError
+from edgepack.plan.costs import InstructionCosts
 from edgepack.plan.gpu_speed import usual_speed
 from edgepack.plan.gpu_target import GpuTarget, Precision
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
@@ -165,6 +166,8 @@ class Device(Frozen):
             raise ValueError("budget: only firmware (os: none) has one")
         if not self.bare_metal and self.memories:
             raise ValueError("memories: only firmware (os: none) has sections for them")
+        if not self.bare_metal and self.cpu.costs.least_gain:
+            raise ValueError("cpu.costs: only firmware (os: none) is compared by instructions")
         if wrong := mistake_in(self.memories):
             raise ValueError(wrong)
         for feature in self.cpu_requires:
@@ -216,6 +219,9 @@ class Device(Frozen):
             threads=max(self.threads, self.web_threads),
             arena_room=arena_room(self.memories, self.budget.ram),
             tensors_beside=arenas.index(RAM) if RAM in arenas else -1,
+            costs=InstructionCosts.from_json(self.cpu.costs.model_dump())
+            if self.cpu.costs.least_gain
+            else None,
         )
 
     def gpu_target(self, host: CpuTarget, precision: Precision = "fp32") -> GpuTarget | None:

@@ -10,15 +10,18 @@ from pydantic import (
     Field,
     StringConstraints,
     WithJsonSchema,
+    field_validator,
 )
 
 from edgepack.config.models import CPU_MODEL, LLVM_CPU, LONGEST_RUN, TRIPLE, Frozen, Name, Size, Variable
+from edgepack.plan.costs import COMPARED
 
 __all__ = [
     "ArtifactKind",
     "AuditPolicy",
     "Budget",
     "CompilerTarget",
+    "CostTable",
     "CpuModel",
     "Feature",
     "LlvmTarget",
@@ -44,6 +47,10 @@ Feature = Annotated[
 ]
 
 
+#: Instructions of the machine.
+Cost = Annotated[float, Field(ge=0, le=100)]
+
+
 class LlvmTarget(Frozen):
     """What TVM's LLVM compiles the kernels for."""
 
@@ -62,6 +69,36 @@ class LlvmTarget(Frozen):
         default=(), description="LLVM features, each with its sign (`+dotprod`)."
     )
     abi: str = Field(default="", description='LLVM ABI name (`lp64d`); "" is the default of the triple.')
+
+
+class CostTable(Frozen):
+    """How many instructions of the machine those outside of inner loops become, and how much faster another
+    schedule has to be by prediction; written by ``benchmarks/fit_costs.py``."""
+
+    multiply_add: Cost = Field(
+        default=1.0,
+        description="Instructions for a multiplication that is added to a sum, outside of inner loops.",
+    )
+    arithmetic: Cost = Field(default=1.0, description="For anything else that computes.")
+    load: Cost = Field(default=1.0, description="For a load.")
+    store: Cost = Field(default=1.0, description="For a store.")
+    move: Cost = Field(default=1.0, description="For a move between registers.")
+    scalar: Cost = Field(default=0.5, description="For what computes a position or a condition.")
+    branch: Cost = Field(default=2.0, description="For the end of a loop's iteration, or a condition.")
+    least_gain: dict[str, Annotated[float, Field(ge=1, le=100)]] = Field(
+        default={},
+        description="By rule and type (`conv2d.igemm int8`), how many times as fast another schedule has to "
+        "be by prediction to be taken in place of the rule's own; what is not named the rule decides. Only "
+        "for firmware.",
+    )
+
+    @field_validator("least_gain")
+    @classmethod
+    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+        for name in value:
+            if name not in COMPARED:
+                raise ValueError(f"{name!r} is not compared; there are {', '.join(COMPARED)}")
+        return value
 
 
 class CpuModel(Frozen):
@@ -87,6 +124,7 @@ class CpuModel(Frozen):
     l3: Size = Field(
         default=0, description="Level 3 cache that cores share; 0 where there is none, or none that is known."
     )
+    costs: CostTable = CostTable()
 
 
 class CompilerTarget(Frozen):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from edgepack.plan.costs import InstructionCosts
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.opt_level import ALL, OptLevel
 
@@ -82,6 +83,7 @@ class CpuTarget:
         arena_room: what each memory of a microcontroller has room for of the arena, the nearest first; ():
             there is one memory, without a limit.
         tensors_beside: index of the one in which a model's inputs and outputs lie too; -1: none.
+        costs: what instructions count for, by which schedules are compared; None: the rules decide.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -108,6 +110,7 @@ class CpuTarget:
     library_vector_bits: tuple[int, ...] = ()
     arena_room: tuple[int, ...] = ()
     tensors_beside: int = -1
+    costs: InstructionCosts | None = None
 
     @property
     def cpu_kind(self) -> str:
@@ -345,7 +348,9 @@ class CpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
         lists = {key: tuple(data[key]) for key in ("features", "library_vector_bits", "arena_room")}
-        return cls(**{**fields, **lists})
+        costs = data.get("costs")
+        known = InstructionCosts.from_json(costs) if costs else None
+        return cls(**{**fields, **lists, "costs": known})
 
 
 def with_precision(target: CpuTarget, precision: str | None) -> CpuTarget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,10 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from edgepack.compiler.tvm_target import llvm_target
-from edgepack.objectfiles.elf.relocatable import forget_definitions
+from edgepack.objectfiles.elf.relocatable import code_bytes, forget_definitions
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["MachineCode", "compile_assembly", "compile_object", "llvm_version"]
+__all__ = ["MachineCode", "compile_alone", "compile_assembly", "compile_object", "llvm_version"]
 
 #: TVM puts these into each object, weak, with a half in an integer register; LLVM's calls for RISC-V have it
 #: in a floating point register, as the compilers' own libraries do.
@@ -43,6 +44,13 @@ class MachineCode:
         """The assembly of all functions."""
         return str(self.module.inspect_source("asm"))
 
+    def code_bytes(self) -> int:
+        """Bytes of the code of all functions."""
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "kernels.o"
+            self.module.write_to_file(str(output))
+            return code_bytes(output.read_bytes())
+
 
 def compile_object(
     functions: Mapping[str, Any], target: CpuTarget, output: Path, *, opt_level: int | None = None
@@ -64,6 +72,11 @@ def compile_object(
     if target.arch.startswith("riscv") and target.abi not in SOFT_FLOAT:
         forget_definitions(output, HALF_CONVERSIONS)
     return MachineCode(module)
+
+
+def compile_alone(function: Any, target: CpuTarget) -> MachineCode:
+    """The machine code of one function, which is written nowhere."""
+    return MachineCode(_compile({"kernel": function}, target))
 
 
 def llvm_version() -> str:

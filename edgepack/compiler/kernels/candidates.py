@@ -19,7 +19,7 @@ from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Candidate", "candidates", "plain_schedule"]
+__all__ = ["Candidate", "candidates", "made_by", "plain_schedule"]
 
 #: Fields that the planner decides, not a rule.
 PLANNED = {"prefetch_bytes"}
@@ -70,7 +70,7 @@ def candidates(
     def consider(rule: Rule | PairRule, schedule: Schedule) -> None:
         if repr((rule.name, sorted(plain_schedule(schedule).items()))) in known:
             return
-        made = _made(groups, rule, schedule, target, constants)
+        made = made_by(groups, rule, schedule, target, constants)
         if made is None or rule_of(made) is not rule or made.schedule is None:
             return
         plain = plain_schedule(made.schedule)
@@ -167,7 +167,7 @@ def _near_tuples(value: tuple[int, ...], target: CpuTarget) -> Iterator[tuple[in
                 yield (*value[:position], changed, *value[position + 1 :])
 
 
-def _made(
+def made_by(
     groups: Sequence[FusedGroup],
     rule: Rule | PairRule,
     schedule: Schedule,

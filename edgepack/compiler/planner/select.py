@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 import tvm_ffi
@@ -248,6 +248,17 @@ class KernelSelector:
             cascade=implementation.cascade,
         )
         return symbol
+
+    def replace(self, symbols: tuple[str, ...], implementation: Implementation) -> None:
+        """Gives kernels of those symbols another schedule, by the same rule, with as many functions."""
+        for symbol, stage in zip(symbols, implementation.stages, strict=True):
+            if symbol in self.functions:
+                self.functions[symbol] = stage.function
+            self.kernels[symbol] = replace(self.kernels[symbol], parameters=implementation.chosen)
+        for known in self._selected.values():
+            known[:] = [
+                (groups, implementation if same == symbols else made, same) for groups, made, same in known
+            ]
 
     def add_branch(self, branch: Branch, operator: str) -> str:
         """The symbol of what decides where a run goes on, which is a function of the runtime."""

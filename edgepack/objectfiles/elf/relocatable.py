@@ -29,6 +29,10 @@ _INFO_AT = {1: 12, 2: 4}
 _VALUE = {1: ("<II", 4), 2: ("<QQ", 8)}
 
 
+#: ELFCLASS64, SHT_PROGBITS, SHF_EXECINSTR.
+_CLASS64, _PROGBITS, _EXECUTABLE = 2, 1, 4
+
+
 class _Symbol(NamedTuple):
     """An entry of a symbol table: the file's bytes, the ELF class, where it stands, and what it says."""
 
@@ -95,3 +99,15 @@ def _edit(path: Path, change: Callable[[_Symbol], None]) -> None:
             name = data[start : data.index(0, start)].decode("utf-8", errors="replace")
             change(_Symbol(data, kind, position, name, info, other, section))
     path.write_bytes(data)
+
+
+def code_bytes(data: bytes) -> int:
+    """Bytes of the executable sections of a file in ELF that this process has made itself."""
+    wide = data[4] == _CLASS64
+    (sections,) = struct.unpack_from("<Q", data, 40) if wide else struct.unpack_from("<I", data, 32)
+    size, count = struct.unpack_from("<HH", data, 58 if wide else 46)
+    total = 0
+    for at in range(sections, sections + size * count, size):
+        _, kind, flags, _, _, nbytes = struct.unpack_from("<IIQQQQ" if wide else "<IIIIII", data, at)
+        total += nbytes if kind == _PROGBITS and flags & _EXECUTABLE else 0
+    return total

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Implementation, Stage
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -77,6 +78,34 @@ def test_a_loop_that_llvm_must_not_unroll_is_gone_through() -> None:
 
     counts = executed(stage_of(body, 3), 0, 3).instructions
     assert counts.loads == counts.stores == counts.branches - 3 == 21
+
+
+def test_an_end_that_llvm_is_not_to_know_is_known() -> None:
+    """It goes by way of float32: rows of a window that are a loop."""
+
+    def body(e: Emitter, read: Any, written: Any, task: Any) -> None:
+        end = e.let(tirx.Cast("int32", tirx.Cast("float32", task + 3) + e.f32(0.25, 1)))
+        e.loop(0, end, lambda i: e.vstore(written, 0, e.vload(read, i * 16)))
+
+    assert executed(stage_of(body, 2), 0, 2).instructions.loads == 3 + 4
+
+
+def test_intrinsics_that_multiply_are_multiply_adds_and_hints_are_nothing() -> None:
+    def body(e: Emitter, read: Any, written: Any, task: Any) -> None:
+        one = tirx.IntImm("int32", 1)
+        e.add(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", one)))
+        e.let(tirx.call_llvm_pure_intrin("int32", "llvm.arm.smlad", one, one, one))
+
+    counts = executed(stage_of(body, 1), 0, 1).instructions
+    assert (counts.multiply_adds, counts.arithmetic) == (1, 0)
+
+
+def test_inner_blocks_are_those_of_the_innermost_loops_that_multiply() -> None:
+    made = convolution((4, 1), PLAIN, channels=30)
+    (stage,) = made.stages
+    done = KernelWalk(stage.function, PLAIN).executed(0, stage.tasks)
+    assert 0.9 * 196 * 64 * 30 <= done.inner.multiply_adds <= done.instructions.multiply_adds
+    assert done.inner.stores == 0 < done.instructions.stores
 
 
 @pytest.mark.parametrize("tile", [(6, 32), (12, 32), (5, 16)])

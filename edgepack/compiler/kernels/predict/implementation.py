@@ -9,11 +9,11 @@ from tvm.tirx import DeclBuffer, SeqStmt, Var
 
 from edgepack.compiler.kernels.contract import Implementation, Stage
 from edgepack.compiler.kernels.estimate import CACHE_BYTES, MEMORY_BYTES, STEP_CYCLES
-from edgepack.compiler.kernels.predict.walk import KernelWalk
+from edgepack.compiler.kernels.predict.walk import Executed, KernelWalk
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["predicted_cycles"]
+__all__ = ["executed", "predicted_cycles"]
 
 #: How much of the shorter of computing and moving bytes is not hidden behind the longer.
 NOT_HIDDEN = 0.5
@@ -33,6 +33,12 @@ def predicted_cycles(implementation: Implementation, target: CpuTarget) -> float
         moving = _moving(stage, target) / threads
         total += max(computing, moving) + NOT_HIDDEN * min(computing, moving) + STEP_CYCLES
     return total
+
+
+def executed(implementation: Implementation, target: CpuTarget) -> Executed:
+    """What all tasks of an implementation's stages execute together, by one thread."""
+    walks = [(KernelWalk(stage.function, target), stage.tasks) for stage in implementation.stages]
+    return sum((walk.executed(0, tasks) for walk, tasks in walks), Executed())
 
 
 def _moving(stage: Stage, target: CpuTarget) -> float:

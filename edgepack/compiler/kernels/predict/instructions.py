@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from tvm import tirx
+from tvm import get_global_func, tirx
 from tvm.ir import Call, StringImm, TensorLoad
 
 from edgepack.compiler.kernels.expressions.nodes import dtype_of, operands_of, operation_of
@@ -18,6 +19,9 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["InstructionCounter", "Instructions"]
 
 Expr = Any
+
+#: Parts of the names of intrinsics that multiply and add.
+PRODUCTS = ("fmuladd", "madd", "smlad", "smlabb", "smlatt", "vmldava", "vmull")
 
 #: Parts of the names of intrinsics that become no instruction: they tell LLVM something, or are a part of
 #: what reads them (ARM's SXTB16 rotates).
@@ -35,6 +39,7 @@ class Instructions:
         moves: inside and between registers: shuffles, numbers spread over lanes.
         scalars: on whole numbers, for positions and conditions.
         branches: ends of loops and conditions.
+        spills: values that are stored on the stack and loaded again, for there are too few registers.
     """
 
     multiply_adds: float = 0.0
@@ -44,6 +49,7 @@ class Instructions:
     moves: float = 0.0
     scalars: float = 0.0
     branches: float = 0.0
+    spills: float = 0.0
 
     def __add__(self, other: Instructions) -> Instructions:
         return Instructions(
@@ -54,6 +60,7 @@ class Instructions:
             self.moves + other.moves,
             self.scalars + other.scalars,
             self.branches + other.branches,
+            self.spills + other.spills,
         )
 
     def times(self, count: float) -> Instructions:
@@ -66,6 +73,7 @@ class Instructions:
             self.moves * count,
             self.scalars * count,
             self.branches * count,
+            self.spills * count,
         )
 
 
@@ -174,10 +182,10 @@ class InstructionCounter:
             if not isinstance(operand, StringImm):
                 yield from self._parts(operand)
         if operation.name.startswith("call_llvm"):
-            name = str(getattr(x.args[0], "value", x.args[0]))
+            name = _intrinsic(x.args[0])
             if "prefetch" in name:
                 yield "loads", 1.0
-            elif "fmuladd" in name or "madd" in name:
+            elif any(one in name for one in PRODUCTS):
                 yield "multiply_adds", self.registers(dtype)
             elif not any(one in name for one in FREE):
                 yield "arithmetic", self.registers(dtype)
@@ -203,6 +211,16 @@ def is_register(buffer: Any, indices: Any) -> bool:
     if buffer.scope() != "local":
         return False
     return all(type(one.base if type(one) is tirx.Ramp else one) is tirx.IntImm for one in indices)
+
+
+def _intrinsic(x: Expr) -> str:
+    """The name of LLVM's intrinsic that a call begins with, which TVM has as a number."""
+    return x.value if isinstance(x, StringImm) else _named(int(x))
+
+
+@lru_cache(maxsize=1024)
+def _named(number: int) -> str:
+    return str(get_global_func("target.llvm_get_intrinsic_name")(number))
 
 
 def _is_one(x: Expr) -> bool:

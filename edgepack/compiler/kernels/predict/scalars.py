@@ -24,7 +24,7 @@ def _truncated(a: int, b: int) -> int:
 
 
 #: A number, by the values of variables.
-Scalar = Callable[[Mapping[str, int]], int]
+Scalar = Callable[[Mapping[str, int]], Any]
 
 _FORMS: dict[str, Callable[..., int]] = {
     "add": operator.add,
@@ -66,6 +66,9 @@ def compiled(x: Expr) -> Scalar:
     if name == "integer":
         number = int(x.value)
         return lambda values: number
+    if name == "float":  # of an end that LLVM is not to know, see Emitter.opaque
+        fraction = float(x.value)
+        return lambda values: fraction
     if name == "variable":
         return _variable(str(x.name))
     form = _FORMS.get(name)

@@ -9,7 +9,7 @@ same numbers is not done again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm import tirx
@@ -27,6 +27,9 @@ __all__ = ["Executed", "KernelWalk"]
 #: Iterations of a loop that are gone through one by one; of more, so many that are evenly far apart.
 MOST_ITERATIONS = 64
 
+#: Blocks that have as many multiply-adds as the one that has most, but for this factor, are inner ones.
+MOST_TIMES = 2.0
+
 Values = dict[str, int]
 
 
@@ -36,17 +39,21 @@ class Executed:
 
     Attributes:
         cycles: of one core, if all that it reads is in its nearest cache.
+        inner: of the instructions those of the blocks that multiply most.
     """
 
     instructions: Instructions = field(default_factory=Instructions)
     cycles: float = 0.0
+    inner: Instructions = field(default_factory=Instructions)
 
     def __add__(self, other: Executed) -> Executed:
-        return Executed(self.instructions + other.instructions, self.cycles + other.cycles)
+        return Executed(
+            self.instructions + other.instructions, self.cycles + other.cycles, self.inner + other.inner
+        )
 
     def times(self, count: float) -> Executed:
         """So many times."""
-        return Executed(self.instructions.times(count), self.cycles * count)
+        return Executed(self.instructions.times(count), self.cycles * count, self.inner.times(count))
 
 
 NOTHING = Executed()
@@ -155,10 +162,22 @@ class KernelWalk:
 
     def __init__(self, function: PrimFunc, target: CpuTarget) -> None:
         self.counter, self.cost = InstructionCounter(target), BlockCost(target)
+        self._depth = 0
+        self._runs: list[tuple[int, _Run]] = []
         self.lo, self.hi = (str(p.name) for p in list(function.params)[-2:])
         self.counter.positions |= {self.lo, self.hi}
         self.decides = _deciding(function.body)
         self.whole = self._part(function.body)
+        self._mark_inner()
+
+    def _mark_inner(self) -> None:
+        """Tells the blocks in the innermost loops that multiply that they are such."""
+        products = [(at, run, run.cost.instructions.multiply_adds) for at, run in self._runs]
+        deepest = max((at for at, _, count in products if count), default=0)
+        most = max((count for at, _, count in products if at == deepest), default=0.0)
+        for at, run, count in products:
+            if at == deepest and 0 < most <= MOST_TIMES * count:
+                run.cost = replace(run.cost, inner=run.cost.instructions)
 
     def executed(self, first: int, last: int) -> Executed:
         """What tasks ``first`` to ``last`` - 1 execute, as one call."""
@@ -171,7 +190,10 @@ class KernelWalk:
         def end() -> None:
             nonlocal block
             if block.statements:
-                parts.append(_Run(cost=Executed(block.instructions, self.cost.of(block))))
+                spilled = Instructions(spills=self.cost.spilled(block))
+                run = _Run(cost=Executed(block.instructions + spilled, self.cost.of(block)))
+                parts.append(run)
+                self._runs.append((self._depth, run))
                 block = Block()
 
         for one in _flat(statement):
@@ -220,7 +242,9 @@ class KernelWalk:
         else:  # its counter lies in memory, see Emitter.no_unroll_loop
             name, begin, extent, statement = _counted(one)
         self.counter.positions.add(name)
+        self._depth += 1
         body = self._part(statement)
+        self._depth -= 1
         needs = variables(begin) | variables(extent) | (set(body.needs) - {name})
         return _Loop(tuple(sorted(needs)), {}, name, compiled(begin), compiled(extent), body, again)
 
