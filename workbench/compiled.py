@@ -42,6 +42,7 @@ __all__ = [
     "Library",
     "assert_close",
     "groups_of",
+    "lowered_model",
     "on_register_files",
     "plan_of",
     "target_with",
@@ -132,7 +133,7 @@ def plan_of(
         selected: is told of the program and of the selector, or for a GPU of what was selected, when its
             kernels are.
     """
-    imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
+    imported, lowered = lowered_model(model, maxima or {}, preferred_forms(target or host_target()))
     signature, prefix = imported.signature, f"{name}_"
     decide = schedules or (lambda *group: given)
     if isinstance(target, GpuTarget):
@@ -153,12 +154,14 @@ def plan_of(
 
 def groups_of(model: onnx.ModelProto, target: CpuTarget) -> list[tuple[FusedGroup, frozenset[int]]]:
     """The fused groups of a model, each with the parameters that are constant."""
-    _, lowered = _lower(model, {}, preferred_forms(target))
+    _, lowered = lowered_model(model, {}, preferred_forms(target))
     calls = read_program(lowered).calls
     return [(c.fused, frozenset(i for i, a in enumerate(c.arguments) if a.kind == "constant")) for c in calls]
 
 
-def _lower(model: onnx.ModelProto, maxima: Mapping[str, int], forms: Forms) -> tuple[ImportedModel, Lowered]:
+def lowered_model(
+    model: onnx.ModelProto, maxima: Mapping[str, int], forms: Forms
+) -> tuple[ImportedModel, Lowered]:
     """Imported and lowered, in which no target has another part: a small model once for all targets."""
     content = model.SerializeToString(deterministic=True)
     key = hashlib.sha256(content + f"{maxima} {forms}".encode()).hexdigest()

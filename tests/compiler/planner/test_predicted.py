@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import onnx
 import pytest
 
 from edgepack.compiler.backends.llvm import compile_alone
-from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.schedule import Given, Schedules, nothing_given
+from edgepack.compiler.kernels.group_key import group_key
+from edgepack.compiler.kernels.preferred_forms import preferred_forms
+from edgepack.compiler.kernels.schedule import nothing_given
+from edgepack.compiler.plan_for import plan_for
 from edgepack.compiler.planner import predicted
 from edgepack.compiler.planner.predicted import take_predicted
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.reporter import Reporter
 from edgepack.plan.costs import InstructionCosts
 from edgepack.plan.target import CpuTarget
-from workbench.compiled import plan_of
+from edgepack.plan.tuned import TunedChoice
+from workbench.compiled import groups_of, lowered_model, plan_of
 from workbench.models.builder import Graph
 
 DEPTHWISE = "conv2d.depthwise float32"
@@ -38,9 +41,7 @@ def network() -> onnx.ModelProto:
     return g.model()
 
 
-def taken(
-    model: onnx.ModelProto, target: CpuTarget, tuned: Schedules = nothing_given
-) -> tuple[dict[str, float], list[dict[str, object]], int]:
+def taken(model: onnx.ModelProto, target: CpuTarget) -> tuple[dict[str, float], list[dict[str, object]], int]:
     """The gains by symbol, what the kernels were made with, and how many were compiled."""
     gains: dict[str, float] = {}
     compiled = 0
@@ -51,7 +52,7 @@ def taken(
             compiled += 1
             return compile_alone(function, target)
 
-        gains.update(take_predicted(program, selector, compile_one, tuned))  # type: ignore[arg-type]
+        gains.update(take_predicted(program, selector, compile_one, nothing_given))  # type: ignore[arg-type]
         for call in program.calls:
             made = call.implementation
             assert made is not None
@@ -93,11 +94,23 @@ def test_what_is_not_predicted_to_gain_enough_is_left() -> None:
     assert not gains and compiled == 3  # the rule's own, and two that are compared with it
 
 
-def test_a_tuned_schedule_is_not_replaced() -> None:
-    def tuned(groups: Sequence[FusedGroup]) -> Given:
-        return {"conv2d.depthwise": None}
+def test_reports_say_what_was_predicted_and_a_tuned_schedule_wins() -> None:
+    model = network()
+    imported, lowered = lowered_model(model, {}, preferred_forms(TARGET))
+    (group,) = [one for one, _ in groups_of(model, TARGET) if one.anchor is not None]
+    choice = TunedChoice(TARGET.cpu_kind, group_key([group]), "conv2d.depthwise", {"lanes": 2}, 1.5)
 
-    assert taken(network(), TARGET, tuned) == ({}, taken(network(), replace(TARGET, costs=None))[1], 0)
+    def parameters(*tuned: TunedChoice) -> dict[str, object]:
+        named = {"name": "m", "symbol_prefix": ""}
+        given = [one.to_json() for one in tuned]
+        plan = plan_for(TARGET, lowered, imported, Reporter(), named, tuned=given).plan
+        (found,) = [one.parameters for one in plan.kernels if one.rule == "conv2d.depthwise"]
+        return found
+
+    (gain,) = taken(model, TARGET)[0].values()
+    said, tuned = parameters(), parameters(choice)
+    assert said["predicted"] == f"{gain:.2f}x" and "tuned" not in said
+    assert tuned["tuned"] == "1.50x" and "predicted" not in tuned
 
 
 def test_flash_and_loads_and_stores_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
