@@ -216,10 +216,11 @@ def _normalised(
         if value.type.WhichOneof("value") is not None:
             input_dtype(value)
     nodes: Sequence[Detachable] = custom_nodes(model, custom)
-    padding = None
+    padding, rooms = None, dict(maxima or {})
     if maxima:
         model, nodes, padding = with_bounded_shapes(model, maxima, limits)
-    normal = _normal(model, nodes, limits, maxima or {})
+        rooms |= padding.trips
+    normal = _normal(model, nodes, limits, rooms)
     check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.regions import names_read, separate_outputs
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form, rename_values
 
@@ -55,16 +56,6 @@ class _Loop:
         self.model, self.node = model, node
         self.body: onnx.GraphProto = attributes(node)["body"]
         self.before: list[onnx.NodeProto] = []
-
-    def _sources(self) -> dict[str, str]:
-        """What passes on what, inside."""
-        return {node.output[0]: node.input[0] for node in self.body.node if node.op_type == "Identity"}
-
-    def _origin(self, name: str) -> str:
-        sources = self._sources()
-        while name in sources:
-            name = sources[name]
-        return name
 
     def _take_out(self, places: Sequence[int]) -> None:
         """Ends the carrying of values, by their number."""
@@ -138,7 +129,7 @@ class _Loop:
         found = [
             place
             for place in range(self._carried)
-            if self._origin(self.body.output[1 + place].name) == self.body.input[2 + place].name
+            if origin(self.body, self.body.output[1 + place].name) == self.body.input[2 + place].name
         ]
         names: dict[str, str] = {}
         for place in found:
@@ -254,7 +245,7 @@ class _Loop:
         from onnx import numpy_helper
 
         count = next((t for t in self.model.graph.initializer if t.name == self.node.input[0]), None)
-        goes_on = self._origin(self.body.output[0].name) == self.body.input[1].name
+        goes_on = origin(self.body, self.body.output[0].name) == self.body.input[1].name
         return None if count is None or not goes_on else int(numpy_helper.to_array(count).reshape(-1)[0])
 
 

@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
+from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.loop_lists import stack_lists
@@ -71,6 +72,9 @@ def normalise(
         normal = _rewritten(bare)
         return reattached(normal, model, inside) if inside else normal
     model = unrolled(model, limits=limits)
+    growth = bound_growth(model, limits.trips)
+    if growth.changed:
+        model, bounds = _settled(model, limits), Bounds(limits.trips, {**rooms, **growth.trips})
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
     model, inside = regions(model, inner, partial(_settled, limits=limits), bounds)
     if not inside:

@@ -74,7 +74,8 @@ class Bounds:
 
     Attributes:
         trips: that a loop may make.
-        rooms: by name of a result that a loop stacks, the trips that it has room for.
+        rooms: by name of a result that a loop stacks, or that grew with each trip, the trips that it has room
+            for.
     """
 
     trips: int
@@ -255,6 +256,10 @@ class _Maker:
         """
         if goes_on is False:
             return 1 if trips is None else min(1, _number(trips)), False
+        carried = self.node.output[: len(self.node.input) - 2]
+        room = min((self.bounds.rooms[name] for name in carried if name in self.bounds.rooms), default=None)
+        if room is not None and room <= self.bounds.trips and (trips is None or _number(trips) > room):
+            return room, True
         if trips is None or (goes_on is None and _number(trips) > self.bounds.trips):
             return self.bounds.trips, True
         if _number(trips) > self.bounds.trips:

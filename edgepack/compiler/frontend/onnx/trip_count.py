@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
 from edgepack.compiler.frontend.onnx.support import node_name
@@ -82,11 +83,7 @@ class _Follower:
 
     def _passed_on(self) -> bool:
         """Whether the body's condition is the one that it was given, so that the number alone decides."""
-        name = self.body.output[0].name
-        source = {node.output[0]: node.input[0] for node in self.body.node if node.op_type == "Identity"}
-        while name in source:
-            name = source[name]
-        return bool(name == self.body.input[1].name)
+        return bool(origin(self.body, self.body.output[0].name) == self.body.input[1].name)
 
     def _start_of(self, name: str) -> str:
         """The input of the loop that a value carried by the body begins with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
@@ -40,17 +40,21 @@ class Padding:
         counts: outputs that say how many entries there are, by name: the tensor of the model whose extent
             along an axis that is, and the axis.
         most: for each of these how many entries there is room for.
+        trips: by name of a result of a loop, the trips that it has room for.
+        grown: counts of what grew in such a loop: with more entries than there is room for a run fails.
     """
 
     shapes: Mapping[str, Sequence[int]]
     counts: Mapping[str, tuple[str, int]]
     most: Mapping[str, int]
+    trips: Mapping[str, int] = field(default_factory=dict)
+    grown: Sequence[str] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Padding:
         """Of what ``dataclasses.asdict`` made."""
         counts = {name: (tensor, axis) for name, (tensor, axis) in data["counts"].items()}
-        return cls(data["shapes"], counts, data["most"])
+        return cls(data["shapes"], counts, data["most"], data["trips"], data["grown"])
 
 
 def apply_maxima(

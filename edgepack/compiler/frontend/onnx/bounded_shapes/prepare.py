@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding, apply_maxima
 from edgepack.compiler.frontend.onnx.cut import static_shape
 from edgepack.compiler.frontend.onnx.function_bodies import inlined
+from edgepack.compiler.frontend.onnx.growing.apply import Growth, bound_growth
 from edgepack.compiler.frontend.onnx.normalise import unrolled
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
 from edgepack.errors import ConfigError
@@ -79,8 +80,25 @@ def with_bounded_shapes(
     ready.graph.value_info.extend(types)
     if any(not onnx.defs.has(node.op_type, node.domain) for node in ready.graph.node):
         ready.graph.value_info.extend(_static_types(ready))
-    padding = apply_maxima(ready, maxima, tensors, limits)
+    growth = bound_growth(ready, limits.trips, maxima, count=True)
+    left = {name: most for name, most in maxima.items() if name not in growth.used}
+    grown = _sizes(ready, growth)
+    padding = apply_maxima(ready, left, tensors, limits)
+    padding = replace(
+        padding,
+        shapes={**padding.shapes, **grown},
+        counts={**growth.counts, **padding.counts},
+        most={**{c: grown[name][axis] for c, (name, axis) in growth.counts.items()}, **padding.most},
+        trips=growth.trips,
+        grown=tuple(growth.counts),
+    )
     return ready, [Selected(node) for node in ready.graph.node if node.domain == "edgepack"], padding
+
+
+def _sizes(model: onnx.ModelProto, growth: Growth) -> dict[str, tuple[int, ...]]:
+    """The shapes of outputs that are padded, for they grew in a loop."""
+    shapes = {value.name: static_shape(value) for value in model.graph.output}
+    return {name: shapes[name] or () for name, _ in growth.counts.values()}
 
 
 def _static_types(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -129,12 +147,22 @@ def padded_results(
 
 
 def warn_of_counts(results: Mapping[str, NDArray[Any]], padding: Padding) -> list[str]:
-    """Says so where a recorded run has no entries, or more than there is room for."""
+    """Says so where a recorded run has no entries, or more than there is room for.
+
+    Raises:
+        ConfigError: it has more than there is room for of what grows in a loop, so that a bundle's run fails.
+    """
     found = []
     for name, (tensor, axis) in padding.counts.items():
         count, most = results[tensor].shape[axis], padding.most[name]
         if not count:
             found.append(f"{tensor!r} has no entries in the recorded run: it proves little.")
+        elif count > most and name in padding.grown:
+            raise ConfigError(
+                f"--max: {tensor!r} has {count} entries in the recorded run, and room for {most}: a run of "
+                "the bundle would fail with EP_E_TRIPS.",
+                hint=f"Give it more room: --max {tensor}={count}.",
+            )
         elif count > most:
             found.append(f"{tensor!r} has {count} entries in the recorded run, of which --max leaves {most}.")
     return found

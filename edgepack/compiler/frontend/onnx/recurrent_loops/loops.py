@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Carried", "Loop", "Stacked", "loop_of", "origin", "scan_of"]
+__all__ = ["Carried", "Loop", "Stacked", "loop_of", "scan_of"]
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,6 @@ def _goes_on(editor: Editor, body: onnx.GraphProto) -> bool:
 def _constant_truth(editor: Editor, name: str) -> bool:
     found = editor.constant(name)
     return found is not None and bool(found.all())
-
-
-def origin(body: onnx.GraphProto, name: str) -> str:
-    """What is passed on under a name."""
-    sources = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
-    while name in sources:
-        name = sources[name]
-    return name
 
 
 def scan_of(editor: Editor, node: onnx.NodeProto) -> Loop | None:

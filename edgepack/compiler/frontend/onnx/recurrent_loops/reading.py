@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.recurrent_loops.cells import Cell, State, find_cell
 from edgepack.compiler.frontend.onnx.recurrent_loops.elementwise import ELEMENTWISE
 from edgepack.compiler.frontend.onnx.recurrent_loops.formulas import Atom, Formula, atom, constant, masked
-from edgepack.compiler.frontend.onnx.recurrent_loops.loops import Carried, Loop, origin
+from edgepack.compiler.frontend.onnx.recurrent_loops.loops import Carried, Loop
 from edgepack.compiler.frontend.onnx.recurrent_loops.one_step import ONE_STEP
 from edgepack.compiler.frontend.onnx.recurrent_loops.parts import PARTS
 from edgepack.compiler.frontend.onnx.recurrent_loops.products import PRODUCTS
