@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -10,154 +11,184 @@ from onnx import TensorProto, helper
 
 from workbench.models.builder import Graph
 
-__all__ = ["DECODERS", "LAST", "decoder", "lists_of_tokens"]
-
-#: Tokens, and how wide their embeddings are.
-WORDS, WIDTH = 12, 16
+__all__ = ["DECODERS", "LAST", "SMALL", "Sizes", "decoder", "lists_of_tokens"]
 
 #: The token that ends a sequence.
 LAST = 0
 
-#: Of attention.
-HEADS = 2
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a decoder is.
+
+    Attributes:
+        words: tokens that there are.
+        width: of their embeddings.
+        heads: of attention.
+        layers: of a transformer.
+        places: the longest sequence of one.
+    """
+
+    words: int = 12
+    width: int = 16
+    heads: int = 2
+    layers: int = 1
+    places: int = 128
+
+
+SMALL = Sizes()
 
 #: Adds the nodes of a trip: of the body, names of tokens so far, of what is carried beside them, and of the
 #: trip's number, scores for the next token and what is carried on.
-Trip = Callable[[Graph, str, Sequence[str], str], tuple[str, list[str]]]
+Trip = Callable[[Graph, Sizes, str, Sequence[str], str], tuple[str, list[str]]]
 
 
 def _last(g: Graph, x: str, axis: int) -> str:
     """The last element along an axis, which stays."""
-    end = 2**63 - 1
-    return g.op("Slice", x, g.const([-1]), g.const([end]), g.const([axis]))
+    return g.op("Slice", x, g.const([-1]), g.const([2**63 - 1]), g.const([axis]))
 
 
 def _linear(g: Graph, x: str, cin: int, cout: int) -> str:
     return g.op("Add", g.op("MatMul", x, g.weight(cin, cout, std=cin**-0.5)), g.weight(cout, std=0.3))
 
 
-def _embedded(g: Graph, ids: str) -> str:
-    return g.op("Gather", g.weight(WORDS, WIDTH, std=1.0), ids, axis=0)
+def _embedded(g: Graph, size: Sizes, ids: str) -> str:
+    return g.op("Gather", g.weight(size.words, size.width, std=1.0), ids, axis=0)
 
 
-def of_a_cell(g: Graph, ids: str, states: Sequence[str], step: str) -> tuple[str, list[str]]:
+def of_a_cell(g: Graph, size: Sizes, ids: str, states: Sequence[str], step: str) -> tuple[str, list[str]]:
     """A GRU cell, whose state is carried; what it reads is the last token."""
     del step
-    x = g.op("Squeeze", _embedded(g, _last(g, ids, 1)), g.const([1]))
-    (h,) = states
-    gates = g.op("Sigmoid", g.op("Add", _linear(g, x, WIDTH, 2 * WIDTH), _linear(g, h, WIDTH, 2 * WIDTH)))
-    z, r = g.ops("Split", gates, g.const([WIDTH, WIDTH]), outputs=2, axis=1)
-    new = g.op("Tanh", g.op("Add", _linear(g, x, WIDTH, WIDTH), g.op("Mul", r, _linear(g, h, WIDTH, WIDTH))))
-    kept = g.op("Mul", z, g.op("Sub", h, new))
-    h = g.op("Add", new, kept)
-    return _linear(g, h, WIDTH, WORDS), [h]
+    width, (h,) = size.width, states
+    x = g.op("Squeeze", _embedded(g, size, _last(g, ids, 1)), g.const([1]))
+    gates = g.op("Sigmoid", g.op("Add", _linear(g, x, width, 2 * width), _linear(g, h, width, 2 * width)))
+    z, r = g.ops("Split", gates, g.const([width, width]), outputs=2, axis=1)
+    new = g.op("Tanh", g.op("Add", _linear(g, x, width, width), g.op("Mul", r, _linear(g, h, width, width))))
+    h = g.op("Add", new, g.op("Mul", z, g.op("Sub", h, new)))
+    return _linear(g, h, width, size.words), [h]
 
 
-def of_all_tokens_again(g: Graph, ids: str, states: Sequence[str], step: str) -> tuple[str, list[str]]:
+def of_all_tokens_again(
+    g: Graph, size: Sizes, ids: str, states: Sequence[str], step: str
+) -> tuple[str, list[str]]:
     """A GRU layer over all tokens, anew in each trip."""
     del step
-    x = g.op("Transpose", _embedded(g, ids), perm=[1, 0, 2])
-    weights = [g.weight(1, 3 * WIDTH, WIDTH, std=0.3), g.weight(1, 3 * WIDTH, WIDTH, std=0.3)]
-    _, h = g.ops("GRU", x, *weights, outputs=2, hidden_size=WIDTH)
-    return _linear(g, g.op("Squeeze", h, g.const([0])), WIDTH, WORDS), list(states)
+    x = g.op("Transpose", _embedded(g, size, ids), perm=[1, 0, 2])
+    weights = [g.weight(1, 3 * size.width, size.width, std=0.3) for _ in range(2)]
+    _, h = g.ops("GRU", x, *weights, outputs=2, hidden_size=size.width)
+    return _linear(g, g.op("Squeeze", h, g.const([0])), size.width, size.words), list(states)
 
 
-def _heads(g: Graph, x: str) -> str:
-    """[1, length, WIDTH] as [1, heads, length, depth], as PyTorch exports it: with sizes of a Shape."""
+def _heads(g: Graph, size: Sizes, x: str) -> str:
+    """[1, length, width] as [1, heads, length, depth], as PyTorch exports it: with sizes of a Shape."""
     sizes = g.op("Slice", g.op("Shape", x), g.const([0]), g.const([2]))
-    shape = g.op("Concat", sizes, g.const([HEADS, WIDTH // HEADS]), axis=0)
+    shape = g.op("Concat", sizes, g.const([size.heads, size.width // size.heads]), axis=0)
     return g.op("Transpose", g.op("Reshape", x, shape), perm=[0, 2, 1, 3])
 
 
-def _mixed(g: Graph, weights: str, values: str) -> str:
+def _mixed(g: Graph, size: Sizes, weights: str, values: str) -> str:
     """Heads behind each other again."""
     mixed = g.op("Transpose", g.op("MatMul", weights, values), perm=[0, 2, 1, 3])
-    return g.op("Reshape", mixed, g.const([1, -1, WIDTH]))
+    return g.op("Reshape", mixed, g.const([1, -1, size.width]))
 
 
-def _scores(g: Graph, queries: str, keys: str) -> str:
+def _scores(g: Graph, size: Sizes, queries: str, keys: str) -> str:
     scores = g.op("MatMul", queries, g.op("Transpose", keys, perm=[0, 1, 3, 2]))
-    return g.op("Div", scores, g.const(float(np.sqrt(WIDTH // HEADS))))
+    return g.op("Div", scores, g.const(float(np.sqrt(size.width // size.heads))))
 
 
-def _fed_forward(g: Graph, x: str) -> str:
-    wide = g.op("Relu", _linear(g, g.layer_norm(x, WIDTH), WIDTH, 2 * WIDTH))
-    return g.op("Add", x, _linear(g, wide, 2 * WIDTH, WIDTH))
+def _projected(g: Graph, size: Sizes, x: str) -> list[str]:
+    """Queries, keys and values."""
+    normal = g.layer_norm(x, size.width)
+    return [_heads(g, size, _linear(g, normal, size.width, size.width)) for _ in range(3)]
 
 
-def of_a_transformer(g: Graph, ids: str, states: Sequence[str], step: str) -> tuple[str, list[str]]:
-    """A transformer's layer over all tokens, anew in each trip, with a causal mask made of their number."""
+def _layer(g: Graph, size: Sizes, x: str, attended: str) -> str:
+    """A layer behind its attention."""
+    width = size.width
+    x = g.op("Add", x, _linear(g, attended, width, width))
+    wide = g.op("Relu", _linear(g, g.layer_norm(x, width), width, 2 * width))
+    return g.op("Add", x, _linear(g, wide, 2 * width, width))
+
+
+def of_a_transformer(
+    g: Graph, size: Sizes, ids: str, states: Sequence[str], step: str
+) -> tuple[str, list[str]]:
+    """A transformer over all tokens, anew in each trip, with a causal mask made of their number."""
     del step
     length = g.op("Gather", g.op("Shape", ids), g.const(1), axis=0)
     wide = g.op("Unsqueeze", length, g.const([0]))
-    places = g.op("Slice", g.weight(40, WIDTH, std=1.0), g.const([0]), wide, g.const([0]))
-    x = g.op("Add", _embedded(g, ids), places)
-    normal = g.layer_norm(x, WIDTH)
-    q, k, v = (_heads(g, _linear(g, normal, WIDTH, WIDTH)) for _ in range(3))
+    places = g.op("Slice", g.weight(size.places, size.width, std=1.0), g.const([0]), wide, g.const([0]))
+    x = g.op("Add", _embedded(g, size, ids), places)
     square = g.op("Concat", wide, wide, axis=0)
     ones = g.op("ConstantOfShape", square, value=helper.make_tensor("", TensorProto.FLOAT, [1], [1.0]))
     hidden = g.op("Cast", g.op("Trilu", ones, g.const(1), upper=1), to=TensorProto.BOOL)
-    masked = g.op("Where", hidden, g.const(float("-inf")), _scores(g, q, k))
-    x = g.op("Add", x, _linear(g, _mixed(g, g.op("Softmax", masked, axis=-1), v), WIDTH, WIDTH))
-    x = _fed_forward(g, x)
+    for _ in range(size.layers):
+        q, k, v = _projected(g, size, x)
+        masked = g.op("Where", hidden, g.const(float("-inf")), _scores(g, size, q, k))
+        x = _layer(g, size, x, _mixed(g, size, g.op("Softmax", masked, axis=-1), v))
     last = g.op("Gather", x, g.const(-1), axis=1)
-    return _linear(g, last, WIDTH, WORDS), list(states)
+    return _linear(g, last, size.width, size.words), list(states)
 
 
-def of_a_cache(g: Graph, ids: str, states: Sequence[str], step: str) -> tuple[str, list[str]]:
-    """A transformer's layer for the last token, whose keys and values are appended to those before, as a 1 is
-    to a mask."""
-    keys, values, mask = states
-    x = _embedded(g, _last(g, ids, 1))
-    x = g.op("Add", x, g.op("Gather", g.weight(40, WIDTH, std=1.0), step, axis=0))
-    normal = g.layer_norm(x, WIDTH)
-    q, k, v = (_heads(g, _linear(g, normal, WIDTH, WIDTH)) for _ in range(3))
-    keys, values = g.op("Concat", keys, k, axis=2), g.op("Concat", values, v, axis=2)
+def of_a_cache(g: Graph, size: Sizes, ids: str, states: Sequence[str], step: str) -> tuple[str, list[str]]:
+    """A transformer for the last token, whose keys and values are appended to those before, as a 1 is to a
+    mask."""
+    *caches, mask = states
+    x = _embedded(g, size, _last(g, ids, 1))
+    x = g.op("Add", x, g.op("Gather", g.weight(size.places, size.width, std=1.0), step, axis=0))
     mask = g.op("Concat", mask, g.const(np.ones((1, 1), np.float32)), axis=1)
-    hidden = g.op("Mul", g.op("Sub", g.const(1.0), mask), g.const(-1e9))
-    scores = g.op("Add", _scores(g, q, keys), g.op("Unsqueeze", hidden, g.const([1, 2])))
-    x = g.op("Add", x, _linear(g, _mixed(g, g.op("Softmax", scores, axis=-1), values), WIDTH, WIDTH))
-    last = g.op("Gather", _fed_forward(g, x), g.const(-1), axis=1)
-    return _linear(g, last, WIDTH, WORDS), [keys, values, mask]
+    hidden = g.op("Unsqueeze", g.op("Mul", g.op("Sub", g.const(1.0), mask), g.const(-1e9)), g.const([1, 2]))
+    carried = []
+    for layer in range(size.layers):
+        q, *new = _projected(g, size, x)
+        pairs = zip(caches[2 * layer : 2 * layer + 2], new, strict=True)
+        keys, values = (g.op("Concat", before, one, axis=2) for before, one in pairs)
+        scores = g.op("Add", _scores(g, size, q, keys), hidden)
+        x = _layer(g, size, x, _mixed(g, size, g.op("Softmax", scores, axis=-1), values))
+        carried += [keys, values]
+    last = g.op("Gather", x, g.const(-1), axis=1)
+    return _linear(g, last, size.width, size.words), [*carried, mask]
+
+
+def _nothing(size: Sizes) -> list[tuple[int | None, ...]]:
+    del size
+    return []
+
+
+def _caches(size: Sizes) -> list[tuple[int | None, ...]]:
+    return [*[(1, size.heads, None, size.width // size.heads)] * (2 * size.layers), (1, None)]
 
 
 #: What a trip does, and the shapes of what is carried beside tokens: None for the size that grows.
-DECODERS: dict[str, tuple[Trip, Sequence[Sequence[int | None]]]] = {
-    "cell": (of_a_cell, [(1, WIDTH)]),
-    "again": (of_all_tokens_again, []),
-    "transformer": (of_a_transformer, []),
-    "cache": (of_a_cache, [(1, HEADS, None, WIDTH // HEADS)] * 2 + [(1, None)]),
+DECODERS: dict[str, tuple[Trip, Callable[[Sizes], list[tuple[int | None, ...]]]]] = {
+    "cell": (of_a_cell, lambda size: [(1, size.width)]),
+    "again": (of_all_tokens_again, _nothing),
+    "transformer": (of_a_transformer, _nothing),
+    "cache": (of_a_cache, _caches),
 }
 
 
 def decoder(
-    kind: str, *, seed: int = 0, trips: int | None = None, ends: bool = True, first: int = 1
+    kind: str, size: Sizes = SMALL, *, trips: int | None = None, ends: bool = True, first: int = 1
 ) -> onnx.ModelProto:
-    """A decoder of tokens: ``prompt`` int64[1,first], ``bias`` float[1,WORDS] of scores, by which the token
+    """A decoder of tokens: ``prompt`` int64[1,first], ``bias`` float[1,words] of scores, by which the token
     that ends can be made likely or not; and ``most`` int64, trips, where these are not constant.
 
     Args:
         ends: behind that token, else behind as many trips as there are.
         first: tokens of the prompt.
     """
-    trip, shapes = DECODERS[kind]
-    body = Graph("body", seed=seed)
-    scores, states = trip(body, "ids", [f"state{i}" for i in range(len(shapes))], "step")
-    scores = body.op("Add", scores, "bias")
-    token = body.op("ArgMax", scores, axis=-1, keepdims=1)
+    trip, shapes = DECODERS[kind][0], DECODERS[kind][1](size)
+    body = Graph("body")
+    scores, states = trip(body, size, "ids", [f"state{i}" for i in range(len(shapes))], "step")
+    token = body.op("ArgMax", body.op("Add", scores, "bias"), axis=-1, keepdims=1)
     ids = body.op("Concat", "ids", token, axis=1, name="ids_after")
-    going = body.op(
-        "Squeeze", body.op("Not", body.op("Equal", token, body.const([[LAST]]))), body.const([0, 1])
-    )
+    ended = body.op("Equal", token, body.const([[LAST]]))
+    going = body.op("Squeeze", body.op("Not", ended), body.const([0, 1]))
     going = body.op("Identity", going if ends else "going")
     results = [body.op("Identity", state) for state in states]
-
-    def described(
-        name: str, shape: Sequence[int | None], dtype: int = TensorProto.FLOAT
-    ) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, dtype, shape)
-
-    whole = TensorProto.INT64
+    whole, described = TensorProto.INT64, _described
     graph = helper.make_graph(
         body.nodes,
         "trip",
@@ -168,13 +199,13 @@ def decoder(
          *(described(name, shape) for name, shape in zip(results, shapes, strict=True))],
         list(body.initializers.values()),
     )  # fmt: skip
-    g = Graph(f"decoder_{kind}", seed=seed)
+    g = Graph(f"decoder_{kind}")
     g.input("prompt", [1, first], "int64")
-    g.input("bias", [1, WORDS])
+    g.input("bias", [1, size.words])
     count = g.input("most", [], "int64") if trips is None else g.const(trips)
-    starts = [g.const(np.zeros([size or 0 for size in shape], np.float32)) for shape in shapes]
-    g.ops("Loop", count, g.const(np.asarray(True)), "prompt", *starts, outputs=1 + len(shapes), name="tokens",
-          body=graph)  # fmt: skip
+    starts = [g.const(np.zeros([extent or 0 for extent in shape], np.float32)) for shape in shapes]
+    begins = g.const(np.asarray(True))
+    g.ops("Loop", count, begins, "prompt", *starts, outputs=1 + len(shapes), name="tokens", body=graph)
     g.output("tokens", "int64", [1, "length"])
     return g.model()
 
@@ -186,8 +217,8 @@ def _described(name: str, shape: Sequence[int | None], dtype: int = TensorProto.
 def lists_of_tokens(model: onnx.ModelProto, likely: float, seed: int, most: int) -> dict[str, np.ndarray]:
     """Inputs of a decoder whose last token is more likely by ``likely``."""
     rng = np.random.default_rng(seed)
-    bias = rng.standard_normal((1, WORDS)).astype(np.float32)
+    shapes = {v.name: [dim.dim_value for dim in v.type.tensor_type.shape.dim] for v in model.graph.input}
+    bias = rng.standard_normal(shapes["bias"]).astype(np.float32)
     bias[0, LAST] = likely
-    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
-    found = {"prompt": rng.integers(1, WORDS, shape), "bias": bias}
-    return found | ({"most": np.asarray(most, np.int64)} if len(model.graph.input) > 2 else {})
+    found = {"prompt": rng.integers(1, bias.shape[1], shapes["prompt"]), "bias": bias}
+    return found | ({"most": np.asarray(most, np.int64)} if "most" in shapes else {})

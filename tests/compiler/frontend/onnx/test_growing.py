@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from edgepack.compiler.frontend.onnx.growing import parts
 from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 from edgepack.compiler.frontend.onnx.shapes import static_shape
@@ -20,15 +21,19 @@ from workbench.models.evaluate import run_onnxruntime
 
 #: How likely the token is that ends, how many trips there are at most, and a seed.
 RUNS = (
-    *((-9.0, 0, 0), (-9.0, 1, 1), (99.0, 5, 2), (-9.0, 9, 3), (2.25, 9, 73), (3.75, 9, 31)),
+    *((-9.0, 0, 0), (-9.0, 1, 1), (99.0, 5, 2), (-9.0, 9, 3), (2.25, 9, 41), (3.25, 9, 61)),
     *((likely / 4, 9, 4 + likely) for likely in range(12)),
 )
+
+
+#: For so many tokens there is room.
+ROOMS = {"cell": 12, "again": 12, "transformer": 40, "cache": 12}
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     models = {kind: decoder(kind, first=1 if kind == "cache" else 3) for kind in DECODERS}
-    maxima = {name: {"tokens": 12} for name in DECODERS}
+    maxima = {kind: {"tokens": ROOMS[kind]} for kind in DECODERS}
     return Compiled(models, tmp_path_factory.mktemp("growing"), maxima=maxima)
 
 
@@ -40,7 +45,7 @@ def test_decoders(compiled: Compiled, kind: str) -> None:
         (expected,) = run_onnxruntime(model, inputs)
         got = compiled.run(kind, inputs, seed=most)
         count = int(got["tokens_count"])
-        assert got["tokens"].shape == (1, 12)
+        assert got["tokens"].shape == (1, ROOMS[kind])
         assert got["tokens"][0, :count].tolist() == expected[0].tolist()
         assert not got["tokens"][0, count:].any()
         counts.add(count - model.graph.input[0].type.tensor_type.shape.dim[1].dim_value)
@@ -63,6 +68,34 @@ def test_as_many_trips_as_the_model_says_need_no_maximum() -> None:
     assert not growth.counts
     np.testing.assert_array_equal(run_onnxruntime(model, inputs)[0], expected)
     assert static_shape(model.graph.output[0]) in {None, (1, 10)}
+
+
+def test_attention_with_a_mask_of_run_time_is_one_kernel(compiled: Compiled) -> None:
+    rules = {kernel.rule for kernel in compiled.plan("transformer").kernels}
+    assert any(rule.startswith("attention") for rule in rules), rules
+
+
+@pytest.mark.parametrize("kind", ["again", "transformer"])
+@pytest.mark.parametrize("trips", [None, 24])
+def test_loops_for_fewer_trips_compute_less(
+    monkeypatch: pytest.MonkeyPatch, kind: str, trips: int | None
+) -> None:
+    """A large trip is that of several loops, of which the first ones have less room."""
+    monkeypatch.setattr(parts, "WORTH", 0)
+    model = decoder(kind, trips=trips)
+    original = onnx.ModelProto()
+    original.CopyFrom(model)
+    assert bound_growth(model, 100, {"tokens": 25}, count=True).counts == {"tokens_count": ("tokens", 1)}
+    assert [node.op_type for node in model.graph.node].count("Loop") == 4, "3, 6, 12, 18 trips, and 24"
+    ends = set()
+    for seed in range(12):
+        inputs = lists_of_tokens(original, seed / 4 if seed else -9, seed, (0, 3, 24)[seed % 3])
+        (expected,) = run_onnxruntime(original, inputs)
+        tokens, count = run_onnxruntime(model, inputs)
+        np.testing.assert_array_equal(tokens[:, :count], expected)
+        assert not tokens[:, count:].any()
+        ends.add(int(count))
+    assert len(ends) > 1
 
 
 # Operators over what has grown ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.growing.extents import Extent
@@ -26,6 +27,9 @@ SHAPED = {
     **{"ConstantOfShape": (0,), "Expand": (1,), "Range": (0, 1, 2), "Reshape": (1,)},
     **{"Slice": (1, 2), "Tile": (1,)},
 }
+
+#: What takes a trip its time.
+WORKING = {"GRU", "Gemm", "LSTM", "MatMul", "MatMulInteger", "RNN"}
 
 _ALL = {**RULES, **MIXING}
 
@@ -73,13 +77,24 @@ def _results(scope: Scope, node: onnx.NodeProto, standard: bool) -> list[Value]:
             raise UnknownError("it is not known what it does with padding")
         try:
             found = _ALL[n.op](n)
-        except UnknownError:
+            scope.shared.rewritten += 1
+        except UnknownError as error:
             if padded:
                 raise
-            found = scope.kept(node)
+            found = [replace(one, why=str(error)) for one in scope.kept(node)]
     else:
         found = scope.kept(node)
+    _note_work(n, found)
     return [_numbered(n, found[0]), *found[1:]] if found else found
+
+
+def _note_work(n: Node, found: Sequence[Value]) -> None:
+    """Notes how much a product or layer computes."""
+    if n.op not in WORKING or any(value.dims is None for value in (n[0], n[1], found[0])):
+        return
+    left, right, result = (n.scope.shape(value) for value in (n[0], n[1], found[0]))
+    number = prod(left) * right[1] if n.op in ("GRU", "LSTM", "RNN") else prod(result) * left[-1]
+    n.scope.shared.work.append((bool(n[0].padded or n[1].padded), number))
 
 
 def _sizes(n: Node) -> tuple[int | Extent | None, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value, unknown
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Node:
         """The sizes of an input."""
         dims = self[number].dims
         if dims is None:
-            raise UnknownError(f"the shape of {self.node.input[number]!r}, which it reads, is not known")
+            raise UnknownError(unknown(self.node.input[number], self[number]))
         return dims
 
     def axis(self, default: int = 0, number: int = 0) -> int:

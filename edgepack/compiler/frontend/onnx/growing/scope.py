@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Control", "Scope", "Shared", "UnknownError", "Value"]
+__all__ = ["Control", "Scope", "Shared", "UnknownError", "Value", "unknown"]
 
 
 class UnknownError(Exception):
@@ -37,6 +37,7 @@ class Value:
         dims: None if they are not known.
         numbers: of whole numbers of rank 0 or 1, each as far as it is known; None if none is.
         zero: axes along which the padding is 0, but for what is padding along others too.
+        why: the sizes are not known.
     """
 
     name: str
@@ -44,11 +45,19 @@ class Value:
     dims: tuple[Dim, ...] | None = None
     numbers: tuple[Dim | None, ...] | None = None
     zero: frozenset[int] = frozenset()
+    why: str = ""
 
     @property
     def padded(self) -> list[int]:
         """Axes along which there is padding."""
         return [axis for axis, dim in enumerate(self.dims or ()) if isinstance(dim, Extent)]
+
+
+def unknown(name: str, value: Value) -> str:
+    """That the shape of a tensor is not known."""
+    return f"the shape of {name!r}, which it reads, is not known" + (
+        f", for {value.why}" if value.why else ""
+    )
 
 
 #: Writes an If or a Loop anew; its results. The number is that of the node.
@@ -69,6 +78,8 @@ class Shared:
         bounds: by name of a result of a loop that was written anew, the trips for which it has room.
         changed: whether a loop was written anew.
         used: names in ``rooms`` that were read.
+        rewritten: nodes that were written anew, in all scopes.
+        work: multiply-adds of products and layers that were followed, and whether they read padding.
     """
 
     opsets: Sequence[onnx.OperatorSetIdProto]
@@ -81,6 +92,8 @@ class Shared:
     changed: bool = False
     used: set[str] = field(default_factory=set)
     names: int = 0
+    rewritten: int = 0
+    work: list[tuple[bool, int]] = field(default_factory=list)
 
     @property
     def opset(self) -> int:
@@ -149,7 +162,7 @@ class Scope:
     def shape(self, value: Value) -> list[int]:
         """The shape of a tensor in the graph that is written."""
         if value.dims is None:
-            raise UnknownError(f"the shape of {value.name!r}, which it reads, is not known")
+            raise UnknownError(unknown(value.name, value))
         return [self.size(dim) for dim in value.dims]
 
     @staticmethod
@@ -184,6 +197,18 @@ class Scope:
         import numpy as np
 
         return self.const(np.asarray(numbers, np.int64))
+
+    def adopted(self, tensor: onnx.TensorProto) -> Value:
+        """Makes a constant of a graph inside one of the outermost graph, where each of several graphs reads it
+        and no inference of shapes copies it."""
+        if self.parent is not None:
+            return self.parent.adopted(tensor)
+        copy = type(tensor)()
+        copy.CopyFrom(tensor)
+        copy.name = self.fresh("constant")
+        self.initializers.append(copy)
+        self._constants[copy.name] = copy
+        return self._of_constant(copy)
 
     def scalar(self, number: float, element: int) -> Value:
         """Writes a constant of rank 0; infinities are the extreme numbers of integer types."""
@@ -283,8 +308,11 @@ class Scope:
         outputs = list(copy.output)
         rename_values(copy, {old: new for old, new in renamed.items() if old != new})
         copy.output[:] = outputs
-        made = self.write(copy, [self.value(name) for name in node.input if name])
-        return [self.declared.get(one.name, one) if one.dims is None else one for one in made]
+        given = [self.value(name) for name in node.input if name]
+        made = self.write(copy, given)
+        why = next((value.why for value in given if value.dims is None and value.why), "")
+        known = (self.declared.get(one.name, one) if one.dims is None else one for one in made)
+        return [replace(one, why=why) if one.dims is None else one for one in known]
 
     # Numbers of elements -----------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class AttentionForm:
             raise RuleError("an operand that is computed in the group")
         if fused.outputs != 1 or not blocks[-1].target.same_as(result) or not blocks[-1].reductions:
             raise RuleError("something follows the product with the values")
-        largest = next(b for b in blocks[1:] if b.reductions)
+        scores, largest, *_ = (b for b in blocks if b.reductions)
         loads = [x for x in (largest.value.a, largest.value.b) if not x.source.same_as(largest.target)]
         return cls(
             batch,
@@ -84,7 +84,7 @@ class AttentionForm:
             bool(a["zeroes_nan"]),
             tuple(params),
             operands,
-            blocks[0].target,
+            scores.target,
             loads[0].source,
             {b.target: b for b in blocks if not b.reductions},
         )
