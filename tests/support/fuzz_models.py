@@ -32,13 +32,24 @@ from edgepack import errors
 from edgepack.compiler import worker
 from edgepack.plan.limits import Limits
 from tests.support.mutate import EXTERNAL, damaged
+from workbench.models.decoders import DECODERS, decoder
 from workbench.models.drawn_regions import Drawn
+from workbench.models.growing import CHAINS, growing
 from workbench.models.odd import ODD
 from workbench.models.operators import CASES
 from workbench.models.quantised import QUANTISED
 from workbench.models.recurrent import stacked
 
-__all__ = ["FIRST_DRAWN", "FIRST_QUANTISED", "Heard", "Outcome", "corpus", "run_cases", "write_case"]
+__all__ = [
+    "FIRST_DRAWN",
+    "FIRST_GROWING",
+    "FIRST_QUANTISED",
+    "Heard",
+    "Outcome",
+    "corpus",
+    "run_cases",
+    "write_case",
+]
 
 #: What a case may take.
 BYTES, SECONDS = 2 << 30, 30.0
@@ -50,6 +61,9 @@ FIRST_QUANTISED = 1_000_000
 
 #: From this case on they are models of Ifs and loops.
 FIRST_DRAWN = 2_000_000
+
+#: From this case on they are loops of what grows, which every second case gives a room.
+FIRST_GROWING = 3_000_000
 
 #: Every so many cases the model is planned too, not imported alone.
 _PLANNED = 8
@@ -85,9 +99,14 @@ class Outcome:
     seconds: float = 0.0
 
 
-@lru_cache(maxsize=3)
-def corpus(*, quantised: bool = False, drawn: bool = False) -> tuple[onnx.ModelProto, ...]:
-    """Small models of all kinds, or of one integer operator each, or of Ifs and loops."""
+@lru_cache(maxsize=4)
+def corpus(
+    *, quantised: bool = False, drawn: bool = False, grown: bool = False
+) -> tuple[onnx.ModelProto, ...]:
+    """Small models of all kinds, or of one integer operator each, or of Ifs and loops, or of what grows."""
+    if grown:
+        decoders = (decoder(kind, trips=trips) for kind in DECODERS for trips in (None, 9))
+        return (*decoders, *(growing({name: chain}) for name, chain in CHAINS.items()))
     if drawn:
         return tuple(Drawn(seed, depth).model for seed in range(12) for depth in (1, 2))
     if quantised:
@@ -98,7 +117,11 @@ def corpus(*, quantised: bool = False, drawn: bool = False) -> tuple[onnx.ModelP
 
 def write_case(case: int, folder: Path) -> Path:
     """The model of a case, and the external data beside it."""
-    models = corpus(quantised=FIRST_QUANTISED <= case < FIRST_DRAWN, drawn=case >= FIRST_DRAWN)
+    models = corpus(
+        quantised=FIRST_QUANTISED <= case < FIRST_DRAWN,
+        drawn=FIRST_DRAWN <= case < FIRST_GROWING,
+        grown=case >= FIRST_GROWING,
+    )
     other = models[(case * 7 + 3) % len(models)].SerializeToString()
     path = folder / "model.onnx"
     path.write_bytes(damaged(models[case % len(models)], other, case))
@@ -127,7 +150,7 @@ def _run(case: int) -> tuple[int, str]:
         model = str(write_case(case, beside))
         common = {
             "frontend": "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
-            "cut_outputs": [], "batch": 0, "weights": None, "maxima": {}, "seed": 0, "inputs": {},
+            "cut_outputs": [], "batch": 0, "weights": None, "maxima": _maxima(case), "seed": 0, "inputs": {},
             "limits": Limits().to_json(), "precision": None, "strict_math": False, "const": {},
             "tuned": [],
         }  # fmt: skip
@@ -146,6 +169,10 @@ def _run(case: int) -> tuple[int, str]:
     return 0, ""
 
 
+def _maxima(case: int) -> dict[str, int]:
+    return {"tokens": 12} if case >= FIRST_GROWING and case % 2 else {}
+
+
 def _load(folder: Path) -> tuple[int, str]:
     from edgepack.compiler.frontend.onnx import frontend
 
@@ -157,8 +184,10 @@ def _load(folder: Path) -> tuple[int, str]:
 
 
 def _code(event: dict[str, object]) -> tuple[int, str]:
-    kind = getattr(errors, str(event["class"]))
-    return kind.exit_code, f"{event['message']}"
+    """That of an error; of one that says that the room of a case fits nothing in the damaged model, 3."""
+    message = str(event["message"])
+    code: int = getattr(errors, str(event["class"])).exit_code
+    return 3 if message.startswith("--max:") else code, message
 
 
 def _child(cases: Sequence[int], stream: int) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["loop"]
 
-#: Elements that all that a loop carries and that grows may have room for, where nobody says how many trips
-#: there are.
-MOST_ELEMENTS = 1 << 24
+#: Elements that all that a loop carries and that grows may have room for: where the model says how many trips
+#: there are at most, and where only a limit does.
+MOST_ELEMENTS, MOST_UNBOUNDED = 1 << 24, 1 << 19
 
 
 class _Loop(GrownLoop):
@@ -174,7 +174,7 @@ class _Loop(GrownLoop):
         if found < trips.most:
             return Trips(found, None, trips.one and found > 0, trips.goes_on)
         elements = sum(self._elements(place, found) for place in range(len(self.starts)))
-        if elements > MOST_ELEMENTS:
+        if elements > (MOST_ELEMENTS if trips.most < shared.trips else MOST_UNBOUNDED):
             self._refuse_rooms()
         return trips
 

@@ -199,8 +199,8 @@ class Scope:
         return self.const(np.asarray(numbers, np.int64))
 
     def adopted(self, tensor: onnx.TensorProto) -> Value:
-        """Makes a constant of a graph inside one of the outermost graph, where each of several graphs reads it
-        and no inference of shapes copies it."""
+        """Makes a constant of a graph inside one of the outermost graph, where each of several graphs reads
+        it, and no inference of shapes copies it."""
         if self.parent is not None:
             return self.parent.adopted(tensor)
         copy = type(tensor)()
