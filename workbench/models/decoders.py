@@ -11,7 +11,16 @@ from onnx import TensorProto, helper
 
 from workbench.models.builder import Graph
 
-__all__ = ["DECODERS", "LAST", "SMALL", "Sizes", "decoder", "lists_of_tokens"]
+__all__ = [
+    "DECODERS",
+    "LAST",
+    "SMALL",
+    "Sizes",
+    "decoder",
+    "lists_of_sentences",
+    "lists_of_tokens",
+    "sentences",
+]
 
 #: The token that ends a sequence.
 LAST = 0
@@ -222,3 +231,55 @@ def lists_of_tokens(model: onnx.ModelProto, likely: float, seed: int, most: int)
     bias[0, LAST] = likely
     found = {"prompt": rng.integers(1, bias.shape[1], shapes["prompt"]), "bias": bias}
     return found | ({"most": np.asarray(most, np.int64)} if "most" in shapes else {})
+
+
+def sentences() -> onnx.ModelProto:
+    """A loop over ``count`` sentences; each begins with a token of ``starts`` int64[4] and grows in a
+    loop inside, up to six tokens; the sum of the means of their embeddings and of their lengths."""
+    g, rng = Graph("sentences"), np.random.default_rng(0)
+    words = g.const(rng.standard_normal((9, 8)).astype(np.float32))
+    weights = g.const(rng.standard_normal((8, 9)).astype(np.float32))
+    last, end, six = g.const(-1), g.const([LAST]), g.const(6)
+    whole, truth = TensorProto.INT64, TensorProto.BOOL
+    body = Graph("bodies")
+    word = body.op("Gather", words, body.op("Gather", "tokens", last, axis=0), axis=0)
+    state = body.op("Tanh", body.op("Add", word, "state"))
+    token = body.op("ArgMax", body.op("MatMul", state, weights), axis=0, keepdims=1)
+    tokens = body.op("Concat", "tokens", token, axis=0)
+    going = body.op("Squeeze", body.op("Not", body.op("Equal", token, end)))
+    inner = helper.make_graph(
+        list(body.nodes),
+        "step",
+        [_described("j", [], whole), _described("on", [], truth), _described("tokens", [None], whole),
+         _described("state", [8])],
+        [_described(going, [], truth), _described(tokens, [None], whole), _described(state, [8])],
+    )  # fmt: skip
+    of_step = len(body.nodes)
+    first = body.op("Reshape", body.op("Gather", "starts", "i"), g.const([1]))
+    found, after = body.ops("Loop", six, "", first, "before", outputs=2, body=inner)
+    mean = body.op("ReduceMean", body.op("Gather", words, found, axis=0), axes=[0], keepdims=0)
+    length = body.op("Cast", body.op("Shape", found), to=TensorProto.FLOAT)
+    total = body.op("Add", "sum", body.op("Add", mean, length))
+    go = body.op("Identity", "go")
+    outer = helper.make_graph(
+        body.nodes[of_step:],
+        "each",
+        [
+            _described("i", [], whole),
+            _described("go", [], truth),
+            *(_described(n, [8]) for n in ("sum", "before")),
+        ],
+        [_described(go, [], truth), _described(total, [8]), _described(after, [8])],
+    )
+    g.input("count", [], "int64")
+    g.input("starts", [4], "int64")
+    zeros = g.const(np.zeros(8, np.float32))
+    g.ops("Loop", "count", "", zeros, zeros, outputs=2, name="total", body=outer)
+    g.output("total", shape=[8])
+    return g.model()
+
+
+def lists_of_sentences(count: int) -> dict[str, np.ndarray]:
+    """Inputs of :func:`sentences`."""
+    starts = np.random.default_rng(count).integers(1, 9, 4)
+    return {"count": np.asarray(count, np.int64), "starts": starts}

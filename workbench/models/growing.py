@@ -162,11 +162,12 @@ def _branch(operator: str, x: str) -> onnx.GraphProto:
     return helper.make_graph(g.nodes, "branch", [], [out])
 
 
-def growing(chains: dict[str, Chain], trips: int | None = 7, rows: int = 2) -> onnx.ModelProto:
-    """A loop that appends a row to one [1,length,4] with each trip; its results are those of the last trip.
+def growing(chains: dict[str, Chain], trips: int = 7, *, ends: bool = False) -> onnx.ModelProto:
+    """A loop that appends a row to two [1,length,4] with each trip; its results are those of the last trip.
 
     Args:
-        rows: before the first trip.
+        ends: behind the trip whose number is the input ``last``, if that comes earlier; all rows are an
+            output then.
     """
     body = Graph("body", seed=1)
     row = body.op(
@@ -177,7 +178,7 @@ def growing(chains: dict[str, Chain], trips: int | None = 7, rows: int = 2) -> o
     results = [
         body.op("ReduceSum", body.op("Reshape", r, body.const([-1])), body.const([0])) for r in results
     ]
-    going = body.op("Identity", "going")
+    going = body.op("Less", "step", "last") if ends else body.op("Identity", "going")
 
     def value(name: str, dtype: int, shape: list[int | None]) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, dtype, shape)
@@ -192,11 +193,15 @@ def growing(chains: dict[str, Chain], trips: int | None = 7, rows: int = 2) -> o
         list(body.initializers.values()),
     )  # fmt: skip
     g = Graph("growing")
-    g.input("x", [1, rows, 4])
+    g.input("x", [1, 2, 4])
     g.input("x_row", [1, 1, 4])
-    count = g.input("n", [], "int64") if trips is None else g.const(trips)
+    if ends:
+        g.input("last", [], "int64")
+    count = g.const(trips)
     starts = [g.const(np.zeros(1, np.float32)) for _ in chains]
     names = g.ops("Loop", count, "", "x", *starts, outputs=1 + len(starts), name="looped", body=graph)
+    if ends:
+        g.output(names[0], shape=[1, "length", 4])
     for name in names[1:]:
         g.output(name, shape=[1])
     return g.model()

@@ -13,18 +13,18 @@ from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.growing import parts
 from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
-from edgepack.compiler.frontend.onnx.shapes import static_shape
+from edgepack.compiler.frontend.onnx.shapes import all_nodes, static_shape
 from edgepack.errors import ConfigError, ModelError
-from workbench.compiled import Compiled
+from workbench.compiled import Compiled, assert_close
 from workbench.models.builder import Graph
-from workbench.models.decoders import DECODERS, decoder, lists_of_tokens
+from workbench.models.decoders import DECODERS, decoder, lists_of_sentences, lists_of_tokens, sentences
 from workbench.models.evaluate import run_onnxruntime
 from workbench.models.growing import CHAINS, growing
 
 #: How likely the token is that ends, how many trips there are at most, and a seed.
 RUNS = (
     *((-9.0, 0, 0), (-9.0, 1, 1), (99.0, 5, 2), (-9.0, 9, 3), (2.25, 9, 41), (3.25, 9, 61)),
-    *((likely / 4, 9, 4 + likely) for likely in range(12)),
+    *((likely / 4, 9, 4 + likely) for likely in range(4, 12)),
 )
 
 
@@ -35,6 +35,7 @@ ROOMS = {"cell": 12, "again": 12, "transformer": 40, "cache": 12}
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     models = {kind: decoder(kind, first=1 if kind == "cache" else 3) for kind in DECODERS}
+    models["nested"] = sentences()
     maxima = {kind: {"tokens": ROOMS[kind]} for kind in DECODERS}
     return Compiled(models, tmp_path_factory.mktemp("growing"), maxima=maxima)
 
@@ -77,6 +78,14 @@ def test_attention_with_a_mask_of_run_time_is_one_kernel(compiled: Compiled) -> 
     assert any(rule.startswith("attention") for rule in rules), rules
 
 
+def test_a_loop_that_grows_inside_another_one(compiled: Compiled) -> None:
+    """What is made of it has a known size again."""
+    for count in (0, 1, 4):
+        model = compiled.models["nested"]
+        inputs = lists_of_sentences(count)
+        assert_close(model, compiled.run("nested", inputs), compiled.expected("nested", inputs))
+
+
 @pytest.mark.parametrize("kind", ["again", "transformer"])
 @pytest.mark.parametrize("trips", [None, 24])
 def test_loops_for_fewer_trips_compute_less(
@@ -105,7 +114,8 @@ def test_loops_for_fewer_trips_compute_less(
 
 def _inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    rows = [i for i in model.graph.input if i.name != "last"]
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in rows}
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -170,13 +180,55 @@ def test_what_cannot_be_exact_is_refused_with_the_node_and_why(name: str) -> Non
     assert "--outputs" in caught.value.hint
 
 
-def test_a_carried_tensor_that_doubles_is_refused() -> None:
-    model = growing({"sum": CHAINS["all"]}, trips=60)
+def _doubling(trips: int, *, ends: bool = False) -> onnx.ModelProto:
+    """Rows that stand behind themselves with each trip."""
+    model = growing({"sum": CHAINS["all"]}, trips, ends=ends)
     body = attributes(model.graph.node[-1])["body"]
     place = next(i for i, node in enumerate(body.node) if body.output[1].name in node.output)
     body.node[place].input[1] = body.node[place].input[0]
+    return model
+
+
+def test_a_carried_tensor_that_doubles_in_many_trips_is_refused() -> None:
     with pytest.raises(ModelError, match="does not grow evenly"):
-        import_model(model)
+        import_model(_doubling(60))
+
+
+# What is written out -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["einsum", "scatter", "doubled"])
+def test_few_trips_are_written_out(name: str) -> None:
+    """Each with its own sizes, whatever its operators are."""
+    chain = REFUSED.get(name, (None,))[0]
+    model = _doubling(5, ends=True) if chain is None else growing({name: chain}, 5, ends=True)
+    original = onnx.ModelProto()
+    original.CopyFrom(model)
+    growth = bound_growth(model, 100, count=True)
+    assert growth.changed
+    assert "Loop" not in {node.op_type for node in all_nodes(model.graph)}
+    room = 64 if chain is None else 7
+    for last in (-1, 0, 2, 4, 9):
+        inputs = {**_inputs(original), "last": np.asarray(last, np.int64)}
+        rows, result = run_onnxruntime(original, inputs)
+        whole, got, count = run_onnxruntime(model, inputs)
+        assert whole.shape == (1, room, 4)
+        assert count == rows.shape[1]
+        np.testing.assert_array_equal(whole[:, :count], rows)
+        assert not whole[:, count:].any()
+        np.testing.assert_allclose(got, result, rtol=2e-5, atol=2e-5)
+
+
+def test_trips_that_are_written_out_are_compiled(tmp_path: Path) -> None:
+    model = growing({"einsum": REFUSED["einsum"][0]}, 3, ends=True)
+    compiled = Compiled({"m": model}, tmp_path, maxima={"m": {"looped": 5}})
+    for last in (0, 1, 4):
+        inputs = {**_inputs(model), "last": np.asarray(last, np.int64)}
+        rows, result = run_onnxruntime(model, inputs)
+        got = compiled.run("m", inputs)
+        assert int(got["looped_count"]) == rows.shape[1]
+        np.testing.assert_allclose(got["looped"][:, : rows.shape[1]], rows, rtol=1e-6)
+        np.testing.assert_allclose(list(got.values())[1], result, rtol=1e-5)
 
 
 def test_without_a_bound_the_option_is_named() -> None:

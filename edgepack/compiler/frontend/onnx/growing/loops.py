@@ -12,6 +12,7 @@ from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, Symbol,
 from edgepack.compiler.frontend.onnx.growing.follow import follow
 from edgepack.compiler.frontend.onnx.growing.parts import GrownLoop, Part, Trips, ranges, written
 from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.short import written_out
 from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
@@ -230,4 +231,10 @@ def _apart(start: tuple[Dim | None, ...] | None, result: tuple[Dim | None, ...] 
 
 def loop(scope: Scope, node: onnx.NodeProto, index: int) -> list[Value]:
     """Follows a Loop."""
-    return _Loop(scope, node, index).followed()
+    try:
+        return _Loop(scope, node, index).followed()
+    except (RefusedNodesError, UnknownError):
+        found = written_out(scope, node)
+        if found is None:
+            raise
+        return found

@@ -111,6 +111,7 @@ class Scope:
 
     Attributes:
         nodes: what was written.
+        prefix: of what the results of nodes of the model are called.
         initializers: constants that were written, beside the graph's own.
     """
 
@@ -123,6 +124,7 @@ class Scope:
     ) -> None:
         self.shared, self.parent, self.declared = shared, parent, declared
         self.nodes: list[onnx.NodeProto] = []
+        self.prefix = ""
         self.initializers: list[onnx.TensorProto] = []
         self._constants = {tensor.name: tensor for tensor in constants}
         self._values: dict[str, Value] = {}
@@ -243,6 +245,8 @@ class Scope:
         Returns:
             Its results, of static sizes, as far as these can be inferred.
         """
+        if self.prefix and not all(name.startswith("growing/") for name in node.output if name):
+            node.output[:] = [name and self.prefix + name for name in node.output]
         self.nodes.append(node)
         types = self._inferred(node, given)
         found = []
