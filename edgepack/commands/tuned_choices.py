@@ -27,7 +27,8 @@ class TakenChoices:
 
     Attributes:
         choices: for the kinds of CPU, and the GPU, that are compiled for, sorted by kind and group.
-        warning: that the files have none for any of these kinds, a sentence; "" where they have.
+        warning: that the files have none for any of these kinds, a sentence; "" where they have, or where
+            they say that nothing that was tried on one of them is faster.
     """
 
     choices: tuple[TunedChoice, ...] = ()
@@ -62,8 +63,11 @@ def tuned_choices(files: Sequence[PathLike], targets: Sequence[Target], device: 
         return NO_CHOICES
     paths = [Path(file) for file in files]
     found = read_all_tuned(paths)
-    if choices := found.for_cpus(kind for target in targets for kind in target.tuned_kinds):
+    kinds = {kind for target in targets for kind in target.tuned_kinds}
+    if choices := found.for_cpus(kinds):
         return TakenChoices(choices)
+    if kinds & found.tried.keys():  # measured, and the rules' own are the fastest
+        return TakenChoices()
     named = ", ".join(map(str, paths))
     has = [repr(kind) for kind in found.cpus]
     if len(has) > _MOST_NAMED:

@@ -114,6 +114,16 @@ def test_each_target_of_a_library_gets_its_own(tuned: Callable[..., Path]) -> No
     assert half.choices == () and "and of GPU 'gpu opencl" in half.warning and " fp16 " in half.warning
 
 
+def test_a_file_that_says_that_nothing_is_faster_is_no_mistake(tmp_path: Path) -> None:
+    def said(cpu: str) -> str:
+        path = tmp_path / "tuned.json"
+        write_tuned(path, TunedFile((), {cpu: {FEW: {"0123456789ab": 0.98}}}))
+        return tuned_for([load_device("host")], PackOptions(tuned=[path])).warning
+
+    assert said(HOST) == ""
+    assert "no tuned schedules for host" in said("other")
+
+
 @pytest.mark.usefixtures("jobs")
 def test_a_file_without_choices_for_the_cpu_is_said_and_changes_nothing(
     small_model: Path, tuned: Callable[..., Path], tmp_path: Path
