@@ -16,16 +16,17 @@ export async function startPool(module, { pages, memoryBytes, threadBytes }, thr
   const { exports } = await WebAssembly.instantiate(module, imports);
   exports._initialize();
   exports.ep_may_sleep(globalThis.document === undefined ? 1 : 0);
-  const ends = [];
-  const end = () => ends.forEach((terminate) => terminate());
+  const workers = [];
+  const end = () => workers.forEach((worker) => worker.terminate());
   try {
     const started = [];
     for (let i = 1; i < threads; i++) {
       // The variables of the thread lie below its stack, which grows down.
       const variables = exports.ep_allocate(exports.__tls_size.value + STACK) >>> 0;
       if (variables === 0) throw noMemory(bytes);
-      const stack = variables + exports.__tls_size.value + STACK;
-      started.push(startWorker({ module, memory, variables, stack, origin }, ends));
+      const top = variables + exports.__tls_size.value + STACK;
+      const stack = top - (top % 16);
+      started.push(startWorker({ module, memory, variables, stack, origin }, workers));
     }
     await Promise.all(started);
   } catch (error) {
@@ -47,26 +48,30 @@ function makeMemory(pages, bytes) {
   }
 }
 
-/** A worker that serves; what ends it is added to `ends`. */
-async function startWorker(message, ends) {
-  const { Worker: NodeWorker } = inNode() ? await builtin("worker_threads") : {};
-  let worker;
-  if (NodeWorker) {
-    worker = new NodeWorker(new URL(/* webpackIgnore: true */ "./pool_worker.js", import.meta.url));
-  } else {
-    // Bundlers find the worker by exactly this form.
-    worker = new Worker(new URL("./pool_worker.js", import.meta.url), { type: "module" });
+/** Starts a worker that serves, and adds it to `workers`. */
+async function startWorker(message, workers) {
+  try {
+    const worker = await makeWorker();
+    workers.push(worker);
+    const on = (name, receive) => (worker.on ? worker.on(name, receive) : worker.addEventListener(name, receive));
+    await new Promise((resolve, reject) => {
+      on("message", resolve);
+      on("error", reject);
+      worker.postMessage(message);
+    });
+    worker.unref?.(); // it waits for work as long as the model lives: node need not wait for it
+  } catch (error) {
+    const why = error?.message || "its script cannot be loaded";
+    const what = `A thread cannot be started: ${why}. load({ threads: 1 }) needs none.`;
+    throw new EdgepackError("WORKER", what, { cause: error });
   }
-  ends.push(() => worker.terminate());
-  const on = (name, receive) => (NodeWorker ? worker.on(name, receive) : worker.addEventListener(name, receive));
-  await new Promise((resolve, reject) => {
-    const failed = (error) => {
-      const why = error?.message ?? "its script cannot be loaded";
-      reject(new EdgepackError("WORKER", `A thread cannot be started: ${why}. load({ threads: 1 }) needs none.`));
-    };
-    on("message", resolve);
-    on("error", failed);
-    worker.postMessage(message);
-  });
-  worker.unref?.(); // it waits for work as long as the model lives: node need not wait for it
+}
+
+async function makeWorker() {
+  if (inNode()) {
+    const { Worker: NodeWorker } = await builtin("worker_threads");
+    return new NodeWorker(new URL(/* webpackIgnore: true */ "./pool_worker.js", import.meta.url));
+  }
+  // Bundlers find the worker by exactly this form.
+  return new Worker(new URL("./pool_worker.js", import.meta.url), { type: "module" });
 }

@@ -24,14 +24,12 @@ export async function loadModel(description, options = {}) {
   }
   const { threaded } = description;
   const threads = threaded ? await threadsOrOne(threaded.threads, options.threads) : 1;
-  const wasm = options.wasm ?? (threads > 1 ? threaded : description).wasm();
   // Both downloads run side by side.
   const opened = params === undefined ? undefined : open(params, "params", signal);
   opened?.catch(() => {}); // it is awaited below, if the module is one
   let exports;
   try {
-    const module = await compile(wasm, description, signal);
-    exports = await (description.instantiate ?? instantiate)(module, description, options.threads, threads);
+    exports = await begin(description, options, threads);
     const source = await opened;
     const at = source === undefined ? 0 : await place(exports, source, description.paramsBytes, onProgress);
     return new Model(description, exports, at, check);
@@ -39,6 +37,23 @@ export async function loadModel(description, options = {}) {
     exports?.end?.();
     opened?.then((source) => source.cancel()).catch(() => {});
     throw error;
+  }
+}
+
+/** The functions and memory of the module for so many threads. If nobody asked for these, one is better than none. */
+async function begin(description, { wasm, signal, threads: asked }, threads) {
+  const start = async (from, count) => {
+    const module = await compile(wasm ?? from.wasm(), description, signal);
+    return (description.instantiate ?? instantiate)(module, description, asked, count);
+  };
+  if (threads === 1) return start(description, 1);
+  try {
+    return await start(description.threaded, threads);
+  } catch (error) {
+    const missing = error.code === "WORKER" || error.code === "EP_E_NO_MEMORY";
+    if (!missing || asked !== undefined || wasm !== undefined) throw error;
+    console.warn(`${description.name} computes on one thread. ${error.message}`);
+    return start(description, 1);
   }
 }
 

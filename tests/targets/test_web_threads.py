@@ -108,11 +108,14 @@ def test_a_thread_that_traps_is_not_waited_for(bundle: edgepack.Bundle, project:
     assert seen["after"][0] == "EP_E_BUSY"
 
 
-def test_a_thread_that_cannot_be_started_is_told(bundle: edgepack.Bundle, project: Path) -> None:
+def test_threads_that_cannot_be_started_are_told(bundle: edgepack.Bundle, project: Path) -> None:
     (project / "node_modules/wide-wasm/web/pool_worker.js").unlink()
     seen = use("missing", bundle, project)
     assert seen["error"][0] == "WORKER" and "load({ threads: 1 })" in seen["error"][1]
-    assert seen["one"] == 1
+    assert seen["threads"] == 1 and agrees(bundle, seen["values"])
+    if DEFAULT > 1:  # of which nobody asked for more than one
+        (warned,) = seen["warned"]
+        assert warned.startswith("wide computes on one thread. A thread cannot be started")
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -125,6 +128,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         if self.path.startswith("/isolated/"):
             self.send_header("Cross-Origin-Opener-Policy", "same-origin")
             self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+            self.send_header("Cross-Origin-Resource-Policy", "cross-origin")
+        self.send_header("Access-Control-Allow-Origin", "*")
         super().end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:
@@ -168,6 +173,12 @@ def test_pages_get_threads_if_they_are_isolated(bundle: edgepack.Bundle, tmp_pat
     assert "wide.wasm" in plain["fetched"] and "wide-threads.wasm" not in plain["fetched"]
     assert "pool.js" not in plain["fetched"]  # nothing is fetched for threads that cannot be
     assert "wide-threads.wasm" in isolated["fetched"]
+    # Scripts of another site cannot start workers here: one thread, and where there could be more, a warning.
+    for one in (plain, isolated):
+        threads, values, *warned = one["elsewhere"]
+        assert threads == 1 and agrees(bundle, values)
+        assert len(warned) == (one is isolated and DEFAULT > 1)
+        assert all("A thread cannot be started" in text for text in warned)
 
 
 @pytest.mark.slow

@@ -11,9 +11,16 @@ window.seen = (async () => {
     (model) => model.threads,
     (error) => `${error.code} ${error.message}`,
   );
+  // Of another site, which may not start workers here.
+  const { load: other } = await import(`http://localhost:${location.port}/isolated/bundle/index.js`);
+  const warned = [];
+  console.warn = (text) => warned.push(text);
+  const foreign = await other();
+  const elsewhere = [foreign.threads, Array.from(foreign.run({ x }).y), ...warned];
   const fetched = performance.getEntriesByType("resource").map(({ name }) => name.split("/").pop());
   const threads = [near.threads, far.threads];
   near.dispose();
   far.dispose();
-  return JSON.stringify({ isolated: crossOriginIsolated, threads, values, far: Array.from(y), asked, fetched });
+  const seen = { threads, values, far: Array.from(y), asked, elsewhere, fetched };
+  return JSON.stringify({ isolated: crossOriginIsolated, ...seen });
 })().catch((error) => JSON.stringify({ failed: `${error.stack ?? error}` }));
