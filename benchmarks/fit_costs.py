@@ -53,7 +53,7 @@ from edgepack.config.device import Device, load_device
 from edgepack.config.device_sections import CostTable
 from edgepack.objectfiles.code_size import section_bytes
 from edgepack.options import PackOptions, RunOptions
-from edgepack.plan.costs import COMPARED, InstructionCosts
+from edgepack.plan.costs import COMPARED, NEVER, InstructionCosts
 from edgepack.plan.tuned import TunedChoice
 from workbench.models import vision
 
@@ -292,13 +292,19 @@ def network(name: str, folder: Path, made: Path) -> Path:
     return path
 
 
-def written(device: str, costs: InstructionCosts) -> None:
-    """Writes the constants into a device's file, in the place of those that are there."""
-    path = Path(resources.DEVICES) / f"{device}.yaml"
+def written(name: str, costs: InstructionCosts) -> None:
+    """Writes the constants into a device's file, in the place of those that are there. What the device that
+    it extends compares, and this one does not, is turned off."""
+    path = Path(resources.DEVICES) / f"{name}.yaml"
     text = re.sub(r"(?m)^  costs:\n(?:    .*\n)*", "", path.read_text(encoding="utf-8"))
-    if costs.least_gain:
+    base = re.search(r"(?m)^extends: (\S+)$", text)
+    inherited = load_device(base[1]).cpu.costs.least_gain if base else {}
+    gains = {**dict.fromkeys(inherited, NEVER), **dict(costs.least_gain)}
+    if gains:
         lines = ["  costs:", *(f"    {name}: {getattr(costs, name):g}" for name in KINDS), "    least_gain:"]
-        lines += [f"      {name}: {gain:g}" for name, gain in costs.least_gain]
+        lines += [f"      {name}: {gain:g}" for name, gain in sorted(gains.items())]
+        if not re.search(r"(?m)^cpu:\n", text):
+            text = text.replace("compilers:\n", "cpu:\ncompilers:\n", 1)
         text = re.sub(r"(?m)^(cpu:\n(?:  .*\n)*)", lambda m: m[1] + "\n".join(lines) + "\n", text, count=1)
     path.write_text(text, encoding="utf-8")
 

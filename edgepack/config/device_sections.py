@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from edgepack.config.models import CPU_MODEL, LLVM_CPU, LONGEST_RUN, TRIPLE, Frozen, Name, Size, Variable
-from edgepack.plan.costs import COMPARED
+from edgepack.plan.costs import COMPARED, NEVER
 
 __all__ = [
     "ArtifactKind",
@@ -85,11 +85,11 @@ class CostTable(Frozen):
     move: Cost = Field(default=1.0, description="For a move between registers.")
     scalar: Cost = Field(default=0.5, description="For what computes a position or a condition.")
     branch: Cost = Field(default=2.0, description="For the end of a loop's iteration, or a condition.")
-    least_gain: dict[str, Annotated[float, Field(ge=1, le=100)]] = Field(
+    least_gain: dict[str, Annotated[float, Field(ge=1, le=NEVER)]] = Field(
         default={},
         description="By rule and type (`conv2d.igemm int8`), how many times as fast another schedule has to "
-        "be by prediction to be taken in place of the rule's own; what is not named the rule decides. Only "
-        "for firmware.",
+        "be by prediction to be taken in place of the rule's own; what is not named, or has 100, the rule "
+        "decides. Only for firmware.",
     )
 
     @field_validator("least_gain")

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["COMPARED", "InstructionCosts"]
+__all__ = ["COMPARED", "NEVER", "InstructionCosts"]
+
+#: A least gain that nothing has: a device's file turns off so what the one that it extends compares.
+NEVER = 100.0
 
 #: Rules of kernels whose schedules are compared, by the type of what they multiply.
 COMPARED = tuple(
@@ -39,7 +42,8 @@ class InstructionCosts:
 
     def gain_of(self, rule: str) -> float | None:
         """The least gain of a rule and type; None of one that is not compared."""
-        return dict(self.least_gain).get(rule)
+        gain = dict(self.least_gain).get(rule, NEVER)
+        return gain if gain < NEVER else None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> InstructionCosts:
