@@ -52,6 +52,7 @@ SECONDS = {
     "cli/test_compare.py": 8,
     "compiler/kernels/test_gpu.py": 7,
     "targets/test_npm.py": 7,
+    "targets/test_web_threads.py": 6,
     "commands/test_update.py": 7,
     "compiler/planner/test_concat_in_place.py": 7,
     "test_node_tests.py": 7,

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import edgepack
+from edgepack.bundle import web_threads
 from edgepack.errors import ConfigError
 from edgepack.formats.platform import npm
 from edgepack.system.files import list_files
@@ -312,6 +313,14 @@ def test_npm_packs_and_installs_it(
     arguments = json.dumps({"bundle": str(bundle.path)})
     seen = json.loads(run([NODE, tmp_path / SCRIPT.name, "run", name_of(bundle), arguments]))
     assert agrees(bundle, seen["kept"])
+
+
+def test_small_models_and_embedded_params_have_one_module(npm_bundles: dict[str, edgepack.Bundle]) -> None:
+    for mode, small in npm_bundles.items():
+        assert small.manifest.web_threads is None, mode
+        assert small.manifest.flops < web_threads.LEAST_FLOPS
+        assert not (small.path / "web/pool.js").exists()
+        assert "threads?" not in (small.path / "index.d.ts").read_text()
 
 
 USES_IMAGE = """

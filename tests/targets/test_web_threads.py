@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import edgepack
-from edgepack.bundle import web_threads
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
 from edgepack.objectfiles.audit import audit
@@ -218,14 +217,6 @@ def test_it_is_no_module_for_one_thread(bundle: edgepack.Bundle) -> None:
     with pytest.raises(CheckFailedError, match=r"env\.memory") as caught:
         audit(bundle.path / module.path, load_device(DEVICE), kind="shared", exported=["ep_run"])
     assert "memory: found 0 memories; allowed: one of its own" in caught.value.detail
-
-
-def test_small_models_and_embedded_params_have_one_module(npm_bundles: dict[str, edgepack.Bundle]) -> None:
-    for mode, small in npm_bundles.items():
-        assert small.manifest.web_threads is None, mode
-        assert small.manifest.flops < web_threads.LEAST_FLOPS
-        assert not (small.path / "web/pool.js").exists()
-        assert "threads?" not in (small.path / "index.d.ts").read_text()
 
 
 def test_only_web_assembly_has_web_threads(tmp_path: Path) -> None:
