@@ -84,7 +84,7 @@ def record(
         ModelError: ONNX Runtime cannot run the model.
     """
     rounded, padding = (changed.rounded, changed.padding) if changed is not None else (None, None)
-    model = _opened(path, options)
+    model = _opened(path, options, padding)
     given = {name: user_input(name, file, model_inputs) for name, file in inputs.items()}
     drawn = drawn_inputs(model, seed, given)
     allowed = tolerances(model, _rounded(options, rounded))
@@ -158,12 +158,12 @@ def _rounded(options: ImportOptions, model: Path | None) -> str | None:
     return "tf32" if options.precision == "tf32" else None
 
 
-def _opened(path: Path, options: ImportOptions) -> onnx.ModelProto:
+def _opened(path: Path, options: ImportOptions, padding: Padding | None) -> onnx.ModelProto:
     if not options.expected:
         check_references(options.custom)
     model = open_model(path, options)
     declare(model, options.custom)
-    end_loops(model, options.limits.trips)
+    end_loops(model, options.limits.trips, {} if padding is None else padding.totals)
     return model
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, rename_values
@@ -98,15 +99,20 @@ def _apart(graph: onnx.GraphProto, prefix: str, own: int, outer: Sequence[str]) 
     return made
 
 
-def end_loops(model: onnx.ModelProto, most: int) -> None:
+def end_loops(model: onnx.ModelProto, most: int, totals: Mapping[str, int] = MappingProxyType({})) -> None:
     """Has no loop of a model make more than so many trips, in place: what a run would make more is nothing
-    that a bundle computes, and may never end."""
+    that a bundle computes, and may never end.
+
+    Args:
+        totals: by name of a result of a loop that has room for less, its trips; it may make one more, which
+            shows that it would.
+    """
     version = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if version >= 9:  # before, Where does not exist
-        _end_loops(model.graph, most, f"{model.graph.name}/most_trips")
+        _end_loops(model.graph, most, totals, f"{model.graph.name}/most_trips")
 
 
-def _end_loops(graph: onnx.GraphProto, most: int, name: str) -> None:
+def _end_loops(graph: onnx.GraphProto, limit: int, totals: Mapping[str, int], prefix: str) -> None:
     import numpy as np
     from onnx import helper, numpy_helper
 
@@ -114,7 +120,9 @@ def _end_loops(graph: onnx.GraphProto, most: int, name: str) -> None:
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for inner in inner_graphs(node):
-            _end_loops(inner, most, f"{name}/{len(nodes)}")
+            _end_loops(inner, limit, totals, f"{prefix}/{len(nodes)}")
+        most = min([limit, *(totals[result] + 1 for result in node.output if result in totals)])
+        name = prefix if most == limit else f"{prefix}/{most}"
         if node.op_type == "Loop" and node.domain in ("", "ai.onnx") and node.input:
             count = counts.get(node.input[0])
             known = count is not None and numpy_helper.to_array(count).reshape(-1)[0] <= most

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.onnx import import_model
+from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx import import_model, prepare, record
 from edgepack.compiler.frontend.onnx.growing import parts
 from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
@@ -240,6 +241,19 @@ def test_without_a_bound_the_option_is_named() -> None:
         import_model(decoder("cell", trips=20))
     assert "the size of 'tokens', is known at run time only" in caught.value.message
     assert "--max tokens=21" in caught.value.hint
+
+
+def test_a_recorded_run_of_more_trips_than_there_is_room_for_is_refused(tmp_path: Path) -> None:
+    """And it ends, though the model itself would make a million."""
+    path, room = tmp_path / "model.onnx", tmp_path / "prepared"
+    model = decoder("cell", ends=False)
+    onnx.save(model, path)
+    room.mkdir()
+    options = ImportOptions(maxima={"tokens": 5})
+    prepare(path, options, room)
+    np.save(tmp_path / "most.npy", np.asarray(10**6, np.int64))
+    with pytest.raises(ConfigError, match="more entries in the recorded run than the 5"):
+        record(path, options, room, seed=0, inputs={"most": tmp_path / "most.npy"})
 
 
 def test_a_maximum_for_trips_that_are_known_is_refused() -> None:

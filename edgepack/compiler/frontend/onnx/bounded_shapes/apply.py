@@ -41,6 +41,7 @@ class Padding:
             along an axis that is, and the axis.
         most: for each of these how many entries there is room for.
         trips: by name of a result of a loop, the trips that it has room for.
+        totals: the same, of the model as it was: more trips are nothing that a bundle computes.
         grown: counts of what grew in such a loop: with more entries than there is room for a run fails.
     """
 
@@ -48,13 +49,14 @@ class Padding:
     counts: Mapping[str, tuple[str, int]]
     most: Mapping[str, int]
     trips: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
     grown: Sequence[str] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Padding:
         """Of what ``dataclasses.asdict`` made."""
         counts = {name: (tensor, axis) for name, (tensor, axis) in data["counts"].items()}
-        return cls(data["shapes"], counts, data["most"], data["trips"], data["grown"])
+        return cls(data["shapes"], counts, data["most"], data["trips"], data["totals"], data["grown"])
 
 
 def apply_maxima(

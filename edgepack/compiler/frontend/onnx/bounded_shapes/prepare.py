@@ -90,6 +90,7 @@ def with_bounded_shapes(
         counts={**growth.counts, **padding.counts},
         most={**{c: grown[name][axis] for c, (name, axis) in growth.counts.items()}, **padding.most},
         trips=growth.trips,
+        totals=growth.totals,
         grown=tuple(growth.counts),
     )
     return ready, [Selected(node) for node in ready.graph.node if node.domain == "edgepack"], padding
@@ -159,9 +160,9 @@ def warn_of_counts(results: Mapping[str, NDArray[Any]], padding: Padding) -> lis
             found.append(f"{tensor!r} has no entries in the recorded run: it proves little.")
         elif count > most and name in padding.grown:
             raise ConfigError(
-                f"--max: {tensor!r} has {count} entries in the recorded run, and room for {most}: a run of "
-                "the bundle would fail with EP_E_TRIPS.",
-                hint=f"Give it more room: --max {tensor}={count}.",
+                f"--max: {tensor!r} has more entries in the recorded run than the {most} that there is room "
+                "for: such a run of the bundle fails with EP_E_TRIPS.",
+                hint="Give it more room, or inputs with which it has fewer entries (--input NAME=FILE.npy).",
             )
         elif count > most:
             found.append(f"{tensor!r} has {count} entries in the recorded run, of which --max leaves {most}.")

@@ -30,12 +30,14 @@ class Growth:
     Attributes:
         changed: whether a loop was written anew.
         trips: by name of a result of such a loop, the trips for which it has room.
+        totals: the same, of the model as it was, where one loop may have become several.
         used: results of loops whose room the user gave, which grow.
         counts: outputs that say how many elements another one has, by name: the output and the axis.
     """
 
     changed: bool
     trips: Mapping[str, int]
+    totals: Mapping[str, int]
     used: frozenset[str]
     counts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -61,7 +63,7 @@ def bound_growth(
             room there must be.
         ConfigError: an output has the name of a count.
     """
-    nothing = Growth(False, {}, frozenset())
+    nothing = Growth(False, {}, {}, frozenset())
     if not any(node.op_type == "Loop" and node.domain in ("", "ai.onnx") for node in model.graph.node):
         return nothing
     shared = Shared(
@@ -84,7 +86,7 @@ def bound_growth(
     del model.graph.node[:], model.graph.value_info[:]
     model.graph.node.extend(copies)
     model.graph.initializer.extend(scope.initializers)
-    return Growth(True, shared.bounds, frozenset(shared.used), counts)
+    return Growth(True, shared.bounds, shared.totals, frozenset(shared.used), counts)
 
 
 def _outputs(model: onnx.ModelProto, scope: Scope, count: bool) -> dict[str, tuple[str, int]]:

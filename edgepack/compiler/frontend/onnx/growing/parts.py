@@ -165,6 +165,7 @@ def written(loop: GrownLoop, trips: Trips, parts: Sequence[Part]) -> list[Value]
         starts = [Value(name, v.element, v.dims) for name, v in zip(outputs, starts, strict=True)]
         more = [Value(name, v.element, v.dims) for name, v in zip(extra, more, strict=True)]
     scope.shared.changed = True
+    scope.shared.totals |= dict.fromkeys(names, trips.most)
     if open_:
         scope.know(counter, Value(counter, onnx.TensorProto.INT64, ()))
     return _results(loop, names, stacked, number, trips)

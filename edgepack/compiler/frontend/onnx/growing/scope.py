@@ -76,6 +76,7 @@ class Shared:
         control: by operator, what follows nodes with graphs inside.
         sizes: the room of each size that is known at run time only.
         bounds: by name of a result of a loop that was written anew, the trips for which it has room.
+        totals: the trips for which there is room in all loops that one became, by name of its results.
         changed: whether a loop was written anew.
         used: names in ``rooms`` that were read.
         rewritten: nodes that were written anew, in all scopes.
@@ -89,6 +90,7 @@ class Shared:
     control: Mapping[str, Control]
     sizes: dict[Extent, int] = field(default_factory=dict)
     bounds: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
     changed: bool = False
     used: set[str] = field(default_factory=set)
     names: int = 0
