@@ -12,7 +12,8 @@ from edgepack.compiler.frontend.onnx.growing.branches import if_
 from edgepack.compiler.frontend.onnx.growing.extents import Extent
 from edgepack.compiler.frontend.onnx.growing.follow import follow
 from edgepack.compiler.frontend.onnx.growing.loops import loop
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, Shared, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope, Shared
+from edgepack.compiler.frontend.onnx.growing.values import Value
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, static_shape
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from edgepack.errors import ConfigError

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.growing.follow import follow
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value
 from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 

@@ -12,7 +12,8 @@ from edgepack.compiler.frontend.onnx.growing.mixing import MIXING
 from edgepack.compiler.frontend.onnx.growing.node import Node
 from edgepack.compiler.frontend.onnx.growing.numbers import numbers_of
 from edgepack.compiler.frontend.onnx.growing.rules import RULES
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value
 from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.rewrites.editor import known_form
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
@@ -84,8 +85,11 @@ def _results(scope: Scope, node: onnx.NodeProto, standard: bool) -> list[Value]:
             found = [replace(one, why=str(error)) for one in scope.kept(node)]
     else:
         found = scope.kept(node)
-    _note_work(n, found)
-    return [_numbered(n, found[0]), *found[1:]] if found else found
+    try:
+        _note_work(n, found)
+        return [_numbered(n, found[0]), *found[1:]] if found else found
+    except (IndexError, KeyError, TypeError, ValueError):  # a form that is refused elsewhere, or not at all
+        return found
 
 
 def _note_work(n: Node, found: Sequence[Value]) -> None:

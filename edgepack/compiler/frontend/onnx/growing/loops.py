@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, Symbol, minus, most, plus, times
 from edgepack.compiler.frontend.onnx.growing.follow import follow
 from edgepack.compiler.frontend.onnx.growing.parts import GrownLoop, Part, Trips, ranges, written
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope
 from edgepack.compiler.frontend.onnx.growing.short import written_out
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value
 from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, least, minus, most, plus
 from edgepack.compiler.frontend.onnx.growing.node import Node
 from edgepack.compiler.frontend.onnx.growing.rules import Rule, broadcast
-from edgepack.compiler.frontend.onnx.growing.scope import UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value
 
 __all__ = ["MIXING"]
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value, unknown
+from edgepack.compiler.frontend.onnx.growing.scope import Scope
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value, unknown
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, least, minus, most, plus, times
-from edgepack.compiler.frontend.onnx.growing.scope import Value
+from edgepack.compiler.frontend.onnx.growing.values import Value
 
 __all__ = ["numbers_of"]
 

@@ -9,7 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, Symbol, most, plus, times
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 from edgepack.compiler.frontend.onnx.support import node_name
 

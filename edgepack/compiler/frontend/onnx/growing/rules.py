@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, least, plus, times
 from edgepack.compiler.frontend.onnx.growing.node import Node
-from edgepack.compiler.frontend.onnx.growing.scope import UnknownError, Value
+from edgepack.compiler.frontend.onnx.growing.values import UnknownError, Value
 
 __all__ = ["ELEMENTWISE", "RULES", "Rule", "broadcast"]
 

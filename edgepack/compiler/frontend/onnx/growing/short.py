@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.growing.extents import Dim, Extent, Symbol, plus, times
 from edgepack.compiler.frontend.onnx.growing.follow import follow
-from edgepack.compiler.frontend.onnx.growing.scope import Scope, Value
+from edgepack.compiler.frontend.onnx.growing.scope import Scope
+from edgepack.compiler.frontend.onnx.growing.values import Value
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 from edgepack.compiler.frontend.onnx.shapes import inner_graphs
 
