@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from tvm.ir import IRModule
 from edgepack.compiler.tvm_target import llvm_target
 from edgepack.objectfiles.elf.relocatable import code_bytes, forget_definitions
 from edgepack.plan.target import CpuTarget
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["MachineCode", "compile_alone", "compile_assembly", "compile_object", "llvm_version"]
 
@@ -46,7 +46,7 @@ class MachineCode:
 
     def code_bytes(self) -> int:
         """Bytes of the code of all functions."""
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             output = Path(folder) / "kernels.o"
             self.module.write_to_file(str(output))
             return code_bytes(output.read_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgepack.compiler.memory import ran_out
 
-__all__ = ["RuleError", "ScheduleError", "is_the_machines"]
+__all__ = ["RuleError", "ScheduleError", "defect", "is_the_machines"]
 
 
 class RuleError(Exception):
@@ -24,3 +24,11 @@ def is_the_machines(error: Exception) -> bool:
     """Whether an error of a rule comes from the machine that compiles: no memory, no file, a package that is
     not whole. It ends the job: another rule's kernels would be taken for the model's, and cached."""
     return ran_out(error) or isinstance(error, OSError | ImportError)
+
+
+def defect(error: Exception) -> str:
+    """A rule's defect in a few words. Raises the error again if it is the machine's."""
+    if is_the_machines(error):
+        raise error
+    text = str(error).strip()
+    return text.splitlines()[-1] if text else type(error).__name__

@@ -18,7 +18,8 @@ from typing import NoReturn, TypeVar
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels import cpu, gpu
-from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the_machines
+from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.errors import defect
 from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.rule import OTHER_DTYPE, PairRule, Rule
@@ -169,7 +170,7 @@ class _Choice:
         except RuleError as error:
             self._note(rule, str(error))
         except Exception as error:  # a defect in a rule costs speed, not the model
-            reason = _defect(error)
+            reason = defect(error)
             self.warn(f"kernel {self.fused.title}: rule {rule.name} failed ({reason}); a slower rule is used")
             self._note(rule, f"it failed ({reason})")
         return None
@@ -192,7 +193,7 @@ def with_prefetch(
     try:
         return implementation.with_prefetch(nbytes)
     except Exception as error:  # as above
-        warn(f"rule {implementation.rule} cannot fetch ahead ({_defect(error)}); a later kernel may wait")
+        warn(f"rule {implementation.rule} cannot fetch ahead ({defect(error)}); a later kernel may wait")
         return None
 
 
@@ -224,7 +225,7 @@ def implement_pair(
         except RuleError:
             continue
         except Exception as error:  # as above
-            reason = _defect(error)
+            reason = defect(error)
             warn(f"kernels {first.name} and {second.name}: no kernel for both ({reason}); they stay two")
     raise RuleError(f"no rule serves {first.name} and {second.name} together")
 
@@ -243,11 +244,3 @@ def _scheduled(
             raise RuntimeError(f"its own schedule does not fit: {error}") from error
         warn(f"{rule} was given a schedule that does not fit ({error}); it has chosen one")
     return _scheduled(implement, None, rule, warn)
-
-
-def _defect(error: Exception) -> str:
-    """A rule's defect in a few words. Raises the error again if it is the machine's."""
-    if is_the_machines(error):
-        raise error
-    text = str(error).strip()
-    return text.splitlines()[-1] if text else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import onnx
 import pytest
@@ -111,6 +112,22 @@ def test_reports_say_what_was_predicted_and_a_tuned_schedule_wins() -> None:
     said, tuned = parameters(), parameters(choice)
     assert said["predicted"] == f"{gain:.2f}x" and "tuned" not in said
     assert tuned["tuned"] == "1.50x" and "predicted" not in tuned
+
+
+def test_a_defect_costs_speed_and_is_said() -> None:
+    error: Exception = RuntimeError("no such\ninstruction")
+
+    def fails(_: object) -> NoReturn:
+        raise error
+
+    def selected(program: Program, selector: KernelSelector) -> None:
+        assert take_predicted(program, selector, fails, nothing_given) == {}
+
+    (warning,) = plan_of(network(), "m", TARGET, selected=selected).plan.warnings
+    assert warning.startswith("what kernels of rule conv2d.depthwise take is not predicted (instruction)")
+    error = MemoryError()
+    with pytest.raises(MemoryError):
+        plan_of(network(), "m", TARGET, selected=selected)
 
 
 def test_flash_and_loads_and_stores_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
