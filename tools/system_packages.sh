@@ -21,6 +21,7 @@ needed=(
   "qemu-arm qemu-user"
   "qemu-riscv64 qemu-user"
   "qemu-system-arm qemu-system-arm"
+  "qemu-system-riscv32 qemu-system-misc"
   "/usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross"
   "/usr/arm-linux-gnueabihf/lib/libc.so.6 libc6-dev-armhf-cross"
   "/usr/riscv64-linux-gnu/lib/libc.so.6 libc6-dev-riscv64-cross"

@@ -13,6 +13,7 @@ import pytest
 
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.ram_budget import OTHER_BYTES
+from edgepack.config.device import load_device
 from edgepack.plan.cascade import Cascade
 from workbench.compiled import plan_of
 from workbench.executor import Executor, host_target
@@ -103,6 +104,15 @@ def _check_rows(cascade: Cascade) -> None:
         assert visit.begin == done[visit.layer] < visit.end
         done[visit.layer] = visit.end
     assert done[-1] == cascade.layers[-1].rows
+
+
+def test_what_would_be_copied_to_lines_for_matrices_is_by_rows_of_vectors() -> None:
+    target = replace(load_device("linux-x86_64-amx").cpu_target(), threads=1)
+    model = quantise(residual(), "u8s8")
+    whole = plan_of(model, "matrices", target=target)
+    rows = plan_of(model, "rows", target=replace(target, ram_bytes=1))
+    assert any("tiles" in str(kernel.parameters) for kernel in whole.plan.kernels)
+    _check_what_is_said(whole, rows)
 
 
 def test_no_more_is_by_rows_than_the_budget_needs() -> None:

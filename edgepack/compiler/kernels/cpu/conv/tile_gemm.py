@@ -71,6 +71,9 @@ def implicit_product(
     if tiles is None and given.matrix:
         raise ScheduleError("matrices that no instruction multiplies")
     wanted = by_matrices(conv, vectors) if given.matrix is None else given.matrix
+    # Lines of phases are of the whole image, which is not there where rows are computed as they are needed.
+    if tiles is not None and fused.by_rows and _lines(conv, tiles) is not None:
+        tiles = None
     if tiles is not None and wanted:
         return TileGemm(rule, layout, conv, fused, tiles, given)
     return ImplicitGemm(rule, layout, conv, fused, vectors, given)
