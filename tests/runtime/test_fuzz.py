@@ -18,4 +18,4 @@ def test_corrupted_input_is_handled(build: Build, target: str, tmp_path: Path) -
     program = tmp_path / target
     bundle = link(build, target, program, (HERE / "fuzz_main.c",))
     files = corpus(target, bundle.params, bundle.root / "test", tmp_path)
-    run([program, "1", str(COUNT.get(target, 4000)), *files])
+    run([program, "1", str(COUNT.get(target, 2000)), *files])

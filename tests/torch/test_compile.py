@@ -148,8 +148,9 @@ def test_a_tuner_that_the_environment_names_is_said_once(parts: dict[str, Any]) 
     assert "no file of tuned schedules is named" in said["tuned 13"][0]
 
 
-def test_tuned_schedules_are_taken_for_this_cpu(parts: dict[str, Any]) -> None:
-    found = parts["tuned_schedules"]
+@pytest.mark.slow
+def test_tuned_schedules_are_taken_for_this_cpu(slow_parts: dict[str, Any]) -> None:
+    found = slow_parts["tuned_schedules"]
     assert found["wrong"] == []
     assert found["packed"] == [1, 0, 1], "one file, the same once more from the cache, two files"
     assert found["recorded"] == [1, 2]
@@ -159,8 +160,9 @@ def test_tuned_schedules_are_taken_for_this_cpu(parts: dict[str, Any]) -> None:
     ]
 
 
-def test_a_level_of_optimisation_is_that_of_the_library(parts: dict[str, Any]) -> None:
-    assert parts["plain_loops"] == {"wrong": [], "levels": [0], "operators": [1]}
+@pytest.mark.slow
+def test_a_level_of_optimisation_is_that_of_the_library(slow_parts: dict[str, Any]) -> None:
+    assert slow_parts["plain_loops"] == {"wrong": [], "levels": [0], "operators": [1]}
 
 
 def test_the_second_process_exports_nothing(parts: dict[str, Any]) -> None:

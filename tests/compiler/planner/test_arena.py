@@ -119,8 +119,8 @@ def test_random_chains_lie_over_each_other_as_far_as_they_may(seed: int) -> None
 
 
 def test_an_arena_in_several_memories_has_no_buffer_in_two() -> None:
-    parted = [_parted(random.Random(seed)) for seed in range(12)]
-    assert sum(parted) >= 6, "of the others, whole buffers have no room"
+    parted = [_parted(random.Random(seed)) for seed in range(6)]
+    assert sum(parted) >= 3, "of the others, whole buffers have no room"
 
 
 def _parted(rng: random.Random) -> bool:

@@ -181,7 +181,7 @@ SAMPLE: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 @pytest.mark.parametrize(
     ("level", "registers"),
-    [(0, "256x16"), pytest.param(1, "scalar", marks=pytest.mark.slow), (2, "128x16")],
+    [(0, "256x16"), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, "scalar"), (2, "128x16")))],
 )
 def test_each_level_computes_the_same(level: OptLevel, registers: str, tmp_path: Path) -> None:
     compiled = Compiled({name: make() for name, make in SAMPLE.items()}, tmp_path, _at(level, registers))

@@ -46,13 +46,11 @@ QUICK = (
         refused_options,
     ),
     schedulers_of_the_environment,
-    tuned_schedules,
-    plain_loops,
     kept,
     keys,
     exported_for_tvm,
 )
-SLOW = (networks, constants_that_change, surroundings)
+SLOW = (networks, constants_that_change, surroundings, tuned_schedules, plain_loops)
 
 
 PARTS = {"slow": SLOW, "kept": (kept,)}
