@@ -22,6 +22,7 @@ from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.group_norm import find_group_norms
 from edgepack.compiler.graph.int16_operands import int16_operands
+from edgepack.compiler.graph.isolate_added_bytes import isolate_added_bytes
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_gathered import isolate_gathered
 from edgepack.compiler.graph.isolate_shared import isolate_shared
@@ -146,7 +147,7 @@ def _narrow_operands(asked: Asked) -> list[ModulePass]:
 
 
 def _isolated(asked: Asked) -> list[ModulePass]:
-    passes: list[ModulePass] = [bytes_between] if asked.forms.words else []
+    passes: list[ModulePass] = [bytes_between if asked.forms.words else isolate_added_bytes]
     return [*passes, look_ups_as_elementwise, isolate_conversions, isolate_small_results, isolate_shared]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from tvm import tirx
@@ -63,6 +63,9 @@ DTYPES = NUMBERS | {"bool"} | SIXTEEN_BIT_FLOATS
 WHOLE = 1.5 * 2.0**23
 LARGEST_WHOLE = 2.0**22
 WHOLE_BITS = 0x4B400000
+
+#: What numbers and their quotients stay below which need no check for infinite ones.
+FINITE = 2.0**100
 
 #: Operations that give the nearest whole number.
 ROUNDING = frozenset({"round", "nearbyint"})
@@ -168,6 +171,8 @@ class Arithmetic:
             made = replace(made, origin=(operation.name, *(v.origin for v in values)))
         if dtype == "int32" and operation.name in {"max", "min"}:
             return _within(made, operation.name, values)
+        if dtype == "int16" and operation.name == "add":
+            return replace(made, wide=self._wide_sum(*values))
         if (operation.name, dtype) == ("add", "int32"):
             return replace(made, addends=(values[0], values[1]))
         if dtype == "int64":
@@ -179,8 +184,20 @@ class Arithmetic:
         if dtype != "float32":
             return made
         if operation.name == "mul" and any(v.whole for v in values):
-            return replace(made, expr=self._rounded(made))
+            made = replace(made, expr=self._rounded(made))
         return _described(made, operation.name, values)
+
+    def _wide_sum(self, a: Value, b: Value) -> Value | None:
+        """The sum of bounded integers, which were narrowed to int16, and a number, as int32; None of others, and
+        where int16 does not hold it."""
+        x, number = (a, b.number) if b.number is not None else (b, a.number)
+        if x.wide is None or number is None:
+            return None
+        least, most = limits_of("int16")
+        if x.wide.least + number < least or x.wide.most + number > most:
+            return None
+        wide = self.e.let(x.wide.expr + self.e.splat(tirx.IntImm("int32", int(number)), x.lanes))
+        return Value(wide, x.lanes, "int32", least=x.wide.least + number, most=x.wide.most + number)
 
     def _rounded_shift(self, x: Value, by: Value) -> Value | None:
         """A sum with half of two to the power of ``by``, shifted by this, where one instruction does both."""
@@ -202,7 +219,9 @@ class Arithmetic:
         off in the last bit and what lies in the middle of two numbers go to the wrong one."""
         assert x.quotient is not None
         e, lanes = self.e, x.lanes
-        made = exact_quotient(e, x.quotient[0], x.quotient[1], lanes)
+        dividend, divisor = x.quotient
+        finite = dividend.magnitude < FINITE * min(1.0, abs(divisor))
+        made = exact_quotient(e, dividend.expr, divisor, lanes, finite=finite)
         if x.most < inf:
             made = e.let(tirx.Min(e.f32(x.most, lanes), made))
         if x.least > -inf:
@@ -245,7 +264,11 @@ class Arithmetic:
         """A value as one of another element type."""
         if x.wide is not None and dtype == "int32":
             return x.wide
+        if x.wide is not None and dtype == "float32":
+            return self._cast(x.wide, dtype)
         made = self._cast(x, dtype)
+        if x.wide is not None and dtype == "int16" and DTYPE_BYTES[x.dtype] == 1:
+            return replace(made, wide=x.wide)
         if x.dtype == "int32" and dtype in INTEGERS and DTYPE_BYTES[dtype] < 4:
             least, most = limits_of(dtype)
             return replace(made, wide=x) if least <= x.least and x.most <= most else made
@@ -290,6 +313,8 @@ class Arithmetic:
         made = Value(
             self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole, integral=whole
         )
+        if whole:
+            made = replace(made, magnitude=max(map(abs, limits_of(x.dtype))))
         if {x.dtype, dtype} == WORDS:
             return replace(made, origin=x.origin)
         return replace(made, narrow=x) if (x.dtype, dtype) == ("int32", "int64") else made
@@ -354,12 +379,15 @@ def _is_integral(x: Value) -> bool:
 
 def _described(made: Value, name: str, operands: Sequence[Value]) -> Value:
     """What is known of a float32 value by the operation that made it."""
+    magnitudes = [v.magnitude if v.number is None else abs(v.number) for v in operands]
+    if name in {"add", "sub", "mul"}:
+        made = replace(made, magnitude=prod(magnitudes) if name == "mul" else sum(magnitudes))
     if name in _WITHOUT_FRACTION or (name in _KEEPS_WHOLE and all(map(_is_integral, operands))):
         made = replace(made, integral=True)
     if name in {"max", "min"}:
         return _within(made, name, operands)
     if name == "div" and operands[1].number:
-        return replace(made, quotient=(operands[0].expr, operands[1].number))
+        return replace(made, quotient=(operands[0], operands[1].number))
     if name in ROUNDING:
         rounded = operands[0]
         return replace(made, nearest=rounded.expr, least=rounded.least, most=rounded.most)

@@ -53,6 +53,7 @@ class Value:
         whole: whether it is a float32 number that was an integer.
         integral: whether it is a float32 number that has no fraction.
         quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
+        magnitude: what a float32 value's magnitude does not exceed, by what it was computed of.
         narrow: the int32 value that this int64 one was.
         wide: the int32 value that this narrower one was, which its type holds.
         product: what this int64 value is of which int32 ones.
@@ -76,7 +77,8 @@ class Value:
     nearest: Any = None
     whole: bool = False
     integral: bool = False
-    quotient: tuple[Any, float] | None = None
+    quotient: tuple[Value, float] | None = None
+    magnitude: float = inf
     narrow: Value | None = None
     wide: Value | None = None
     product: Product | None = None

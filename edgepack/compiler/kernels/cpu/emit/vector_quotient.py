@@ -24,8 +24,11 @@ def quotient(e: Emitter, a: Expr, b: Expr) -> Expr:
     return a * (tirx.Broadcast(reciprocal, b.lanes) if b is not number else reciprocal)
 
 
-def exact_quotient(e: Emitter, a: Expr, number: float, lanes: int) -> Expr:
+def exact_quotient(e: Emitter, a: Expr, number: float, lanes: int, *, finite: bool = False) -> Expr:
     """a / number, rounded once as IEEE 754 does it.
+
+    Args:
+        finite: whether ``a`` and the quotient are finite numbers.
 
     With fused multiply-adds a product and a correction by its residual, which is correctly rounded as the
     reciprocal is (Markstein, Computation of elementary functions on the IBM RISC System/6000, 1990, theorem
@@ -44,4 +47,5 @@ def exact_quotient(e: Emitter, a: Expr, number: float, lanes: int) -> Expr:
     minus = e.f32(-float(divisor), lanes)
     residual = e.let(tirx.call_llvm_pure_intrin(vector, "llvm.fma", q, minus, a))
     corrected = e.let(tirx.call_llvm_pure_intrin(vector, "llvm.fma", residual, r, q))
-    return e.let(tirx.Select(tirx.EQ(corrected, corrected), corrected, q))  # q may be infinite
+    # The residual of an infinite q is no number.
+    return corrected if finite else e.let(tirx.Select(tirx.EQ(corrected, corrected), corrected, q))
