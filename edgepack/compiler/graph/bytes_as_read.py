@@ -7,8 +7,9 @@ behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx, topi
@@ -55,7 +56,7 @@ class _BytesAsRead(Rewriter):
         made = None
         if op_name(call) in CONVOLUTIONS:
             made = self._convolution(call, args)
-        elif self.words and op_name(call) == "relax.sum":
+        elif op_name(call) == "relax.sum":
             made = self._sum(call, args[0])
         if made is None:
             made = super().visit_call(call, args)
@@ -113,11 +114,15 @@ class _BytesAsRead(Rewriter):
         result = self.builder.call_te(
             compute, source, weights, primfunc_name_hint=op_name(call).removeprefix("relax.nn.")
         )
-        gvar = result.args[0]
-        function = self.builder.get()[gvar]
-        function = function.with_attr(ANCHOR, attributes).with_attr("op_pattern", FUSES_BEHIND)
-        self.builder.update_func(gvar, function)
-        return self.emit(result)
+        return self._fused_behind(result, {ANCHOR: attributes})
+
+    def _fused_behind(self, call: relax.Call, attributes: Mapping[str, Any]) -> relax.Expr:
+        """The result of a new function, with which what reads it is fused."""
+        function = self.builder.get()[call.args[0]]
+        for name, value in {**attributes, "op_pattern": FUSES_BEHIND}.items():
+            function = function.with_attr(name, value)
+        self.builder.update_func(call.args[0], function)
+        return self.emit(call)
 
     def _is_copied(self, call: relax.Call, source: relax.Expr, padding: list[int]) -> bool:
         """Whether a convolution by quads reads a small copy of its image with the padding in it."""
@@ -128,9 +133,10 @@ class _BytesAsRead(Rewriter):
         return shape_of(call)[-2] <= WIDEST and shape[0] * prod(extents) * shape[-1] <= LARGEST_COPY
 
     def _sum(self, call: relax.Call, data: relax.Expr) -> OptionalExpr:
-        """A sum of bytes that reads them as they lie."""
+        """A sum of bytes that reads them as they lie, with what is computed of it, where memory is not short."""
         wide: OptionalExpr = self.calls.get(data)
-        if op_name(wide) != "relax.astype" or dtype_of(wide.args[0]) not in BYTES:
+        kinds = BYTES if self.words else BYTES | {"int16"}
+        if op_name(wide) != "relax.astype" or dtype_of(wide.args[0]) not in kinds or dtype_of(call) != "int32":
             return None
         axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
 
@@ -138,7 +144,8 @@ class _BytesAsRead(Rewriter):
             widened = te.compute(x.shape, lambda *i: tirx.Cast(dtype_of(call), x[i]), name="widened")
             return topi.sum(widened, axes, bool(call.attrs.keepdims))
 
-        return self.emit(self.builder.call_te(compute, wide.args[0], primfunc_name_hint="sum"))
+        result = self.builder.call_te(compute, wide.args[0], primfunc_name_hint="sum")
+        return self.emit(result) if self.words else self._fused_behind(result, {})
 
     def _exact(
         self, call: relax.Call, args: Sequence[relax.Expr], found: _Source | None
@@ -203,6 +210,7 @@ def bytes_as_read(
         module: convolutions channels last.
         tiles: that Winograd's form of integers has; None where convolutions may not have it.
         copies: small images are copied with their padding instead, where a window slides over them.
-        words: whether weights of depthwise convolutions of bytes are bytes too, and sums are of bytes.
+        words: whether weights of depthwise convolutions of bytes are bytes too, and sums of bytes kernels of
+            their own.
     """
     return _BytesAsRead(module, tiles, copies=copies, words=words).run()

@@ -29,6 +29,7 @@ from edgepack.compiler.graph.byte_tables import is_look_up
 from edgepack.compiler.graph.filtered_integers import ExactTiles
 from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
 from edgepack.compiler.graph.quantised_look_up import looked_up, requantised
+from edgepack.compiler.graph.quantised_means import mean
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
 from edgepack.compiler.graph.quantised_rounding import rounded, shifted
 from edgepack.compiler.graph.quantised_transposes import plain_transposes
@@ -100,6 +101,7 @@ class _Quantised(Rewriter):
             **dict.fromkeys([*CONVOLUTIONS, "relax.matmul"], self._product),
             **dict.fromkeys(MOVES, self._moved),
             "relax.take": self._take,
+            "relax.mean": lambda call: mean(self, call, self.known.get(call.args[0])),
         }
 
     def visit_binding(self, binding: relax.Binding) -> None:

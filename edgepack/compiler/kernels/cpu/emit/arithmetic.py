@@ -188,8 +188,8 @@ class Arithmetic:
         return _described(made, operation.name, values)
 
     def _wide_sum(self, a: Value, b: Value) -> Value | None:
-        """The sum of bounded integers, which were narrowed to int16, and a number, as int32; None of others, and
-        where int16 does not hold it."""
+        """The sum of bounded integers, which were narrowed to int16, and a number, as int32; None of others,
+        and where int16 does not hold it."""
         x, number = (a, b.number) if b.number is not None else (b, a.number)
         if x.wide is None or number is None:
             return None
