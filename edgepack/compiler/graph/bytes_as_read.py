@@ -133,10 +133,13 @@ class _BytesAsRead(Rewriter):
         return shape_of(call)[-2] <= WIDEST and shape[0] * prod(extents) * shape[-1] <= LARGEST_COPY
 
     def _sum(self, call: relax.Call, data: relax.Expr) -> OptionalExpr:
-        """A sum of bytes that reads them as they lie, with what is computed of it, where memory is not short."""
+        """A sum of bytes that reads them as they lie; where memory is not short, what is computed of it is
+        fused with it."""
         wide: OptionalExpr = self.calls.get(data)
         kinds = BYTES if self.words else BYTES | {"int16"}
-        if op_name(wide) != "relax.astype" or dtype_of(wide.args[0]) not in kinds or dtype_of(call) != "int32":
+        if (op_name(wide), dtype_of(call)) != ("relax.astype", "int32") or dtype_of(
+            wide.args[0]
+        ) not in kinds:
             return None
         axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
 

@@ -16,7 +16,7 @@ operator has the float32 values that the model says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -69,6 +69,12 @@ MOVES = {
     *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3)),
 }
 
+#: By operator, what no magnitude of its results exceeds, of those of its operands.
+MAGNITUDES: Mapping[str, Callable[[Iterable[float]], float]] = {
+    **dict.fromkeys(("relax.add", "relax.subtract"), sum),
+    "relax.multiply": prod,
+}
+
 #: Magnitude from which on float32 is not converted to int32 before it is bounded.
 LARGEST = 2.0**30
 
@@ -93,8 +99,8 @@ class _Quantised(Rewriter):
             "relax.quantize": self._quantize,
             "relax.dequantize": self._dequantize,
             "relax.add": self._add,
-            "relax.nn.relu": self._relu,
-            "relax.clip": self._clip,
+            "relax.nn.relu": lambda call: self._within(call.args[0], 0.0, inf),
+            "relax.clip": lambda call: self._within(call.args[0], *(float(x.value) for x in call.args[1:])),
             "relax.maximum": self._bound,
             "relax.minimum": self._bound,
             "relax.concat": self._concat,
@@ -110,9 +116,9 @@ class _Quantised(Rewriter):
         # Another name for a value is that value.
         found = self.known.get(value) if handler is None else handler(value)
         if found is None:
-            if op_name(value) in {"relax.add", "relax.subtract"}:
+            if combined := MAGNITUDES.get(op_name(value)):
                 assert isinstance(value, relax.Call)
-                self.largest[binding.var] = float(sum(self._largest(arg) for arg in value.args))
+                self.largest[binding.var] = float(combined(map(self._largest, value.args)))
             super().visit_binding(binding)
         else:
             self.known[binding.var] = found
@@ -266,13 +272,6 @@ class _Quantised(Rewriter):
         return None
 
     # What hands integers on -------------------------------------------------------------------------------
-
-    def _relu(self, call: relax.Call) -> Scaled | None:
-        return self._within(call.args[0], 0.0, inf)
-
-    def _clip(self, call: relax.Call) -> Scaled | None:
-        low, high = (float(bound.value) for bound in call.args[1:])
-        return self._within(call.args[0], low, high)
 
     def _bound(self, call: relax.Call) -> Scaled | None:
         """A bound on one side."""
