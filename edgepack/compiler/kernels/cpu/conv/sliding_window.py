@@ -102,6 +102,7 @@ class SlidingWindow(WindowWalk):
             weighted=self.weighted,
             vectors=self.vectors,
             by_rows=fused.by_rows,
+            read=fused.types.left,
         )
         super().__init__(rule, window, fused, target, schedule, emitter)
         self.unrolled = bool(schedule.unrolled)

@@ -86,11 +86,13 @@ def propose_sliding(
     weighted: bool,
     vectors: int = 1,
     by_rows: bool = False,
+    read: str = "",
 ) -> SlidingSchedule:
     """What is decided about a window, but for what is given.
 
     Args:
         dtype: a vector of it has as many lanes as a step has channels.
+        read: of the image in memory; the same unless given.
         weighted: whether there are weights.
         vectors: of sums of a pixel. Where they are two, so are those of each pair of the input's pixels.
         by_rows: whether a task is a row of the output.
@@ -98,7 +100,7 @@ def propose_sliding(
     Raises:
         ScheduleError: if what is given does not fit.
     """
-    lanes = given.lanes or _lanes(window, target, dtype)
+    lanes = given.lanes or _lanes(window, target, dtype, DTYPE_BYTES[read or dtype])
     taps = window.size[0] * window.size[1]
     # One pointer has to serve all rows, or their pointers would not fit the registers. In WebAssembly a
     # loop: V8 keeps fewer values in registers than the unrolled window has.
@@ -126,9 +128,13 @@ def propose_sliding(
     return fitting(SlidingSchedule(lanes, columns, block, parts, unrolled), window)
 
 
-def _lanes(window: Window, target: CpuTarget, dtype: str) -> int:
-    """Elements of a vector: at most the channels, and halves where they are faster."""
-    lanes, line = target.lanes(dtype), CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
+def _lanes(window: Window, target: CpuTarget, dtype: str, read_bytes: int) -> int:
+    """Elements of a vector: at most the channels, and halves where they are faster.
+
+    Args:
+        read_bytes: of an element of the image.
+    """
+    lanes, line = target.lanes(dtype), CACHE_LINE_BYTES // read_bytes
     while lanes > window.channels:
         lanes //= 2
     if lanes == line and window.channels % line == line // 2 and window.size[0] * window.size[1] <= 9:
