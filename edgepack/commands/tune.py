@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from edgepack.commands.model_file import check_model_file
-from edgepack.commands.tune_programs import Program, Programs, compared
+from edgepack.commands.tune_programs import Program, Programs, compared, run_of
 from edgepack.commands.tune_ranking import Ranking
 from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds
 from edgepack.config.device import Device, load_device
@@ -22,7 +22,7 @@ from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tune
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
 from edgepack.plan.tuned import TunedChoice
-from edgepack.runners.bench import Measurement, percentile
+from edgepack.runners.bench import Measurement
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
@@ -44,6 +44,9 @@ LEAST_WHOLE = 0.003
 
 #: Rounds after which groups that were made faster get the neighbours of what they are now.
 MOVES = 3
+
+#: The part of the time left that the first look for candidates takes; each further one takes twice as much.
+LOOKING, MOST_LOOKING = 0.1, 0.4
 
 #: How often a device that does not answer is asked again, and seconds between.
 ASKED_AGAIN, PAUSE = 3, 10.0
@@ -174,6 +177,7 @@ class Search:
         self.most = trials
         self.trials = self.failed = self.disturbed = self.rounds_done = 0
         self.longest = self.looking = 0.0
+        self.part = LOOKING
         self.moved = 0
         self.ranking = Ranking(by_model=by_model)
         self.gone: EdgepackError | None = None
@@ -203,19 +207,21 @@ class Search:
         while self._more():
             if self.new and self.rounds_done - self.moved >= MOVES:
                 groups = self._nearer(groups)
-            if not (picks := self._picks(groups)):
-                if not self.new:
-                    break
+            picks = self._picks(groups)
+            if not picks and (self.new or self.programs.cut_short):
                 groups = self._nearer(groups)
-                if not (picks := self._picks(groups)):
-                    break
+                picks = self._picks(groups)
+            if not picks:
+                break
             self._round(groups, picks)
         return self._whole()
 
     def _groups(self, wanted: Collection[str] = ()) -> list[Group]:
         """The groups of the best program, with candidates."""
         started = time.monotonic()
-        found = self.programs.groups(self.best, wanted)
+        seconds = None if self.end is None else self.part * max(0.0, self.end - started)
+        self.part = min(MOST_LOOKING, 2 * self.part)
+        found = self.programs.groups(self.best, wanted, seconds)
         self.looking = max(self.looking, time.monotonic() - started)
         return found
 
@@ -343,7 +349,7 @@ class Search:
                 b.append(self.programs.measured(after))
                 a.append(self._steady(before))
             found = compared((before, a), (after, b))
-            first, last = _run(a[0]), _run(a[-1])
+            first, last = run_of(a[0]), run_of(a[-1])
             if again or self.counted or abs(first - last) <= DISTURBED * min(first, last):
                 break
             self.disturbed += 1
@@ -371,7 +377,7 @@ class Search:
         for turn in range(1 if self.counted else TURNS):
             sides = [(self.rules, a), (self.best, b)]
             for program, taken in sides if turn % 2 == 0 else reversed(sides):
-                taken.append(_run(self._steady(program)))
+                taken.append(run_of(self._steady(program)))
         ratios = [x / y for x, y in zip(a, b, strict=True)]
         speedup, before = median(ratios), median(a)
         noise = 0.0 if self.counted else (max(a) - min(a)) / before
@@ -391,10 +397,3 @@ class Search:
             kept,
             self.where,
         )
-
-
-def _run(measurement: Measurement) -> float:
-    """A run in milliseconds, or in instructions where these were counted."""
-    if measurement.instructions is not None:
-        return float(measurement.instructions.run)
-    return percentile(measurement.runs_ms, 50)

@@ -26,10 +26,10 @@ from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.tuned import TunedChoice
-from edgepack.runners.bench import BenchOptions, Measurement, bench
+from edgepack.runners.bench import BenchOptions, Measurement, bench, percentile
 from edgepack.runners.verify import verify
 
-__all__ = ["Program", "Programs", "compared"]
+__all__ = ["Program", "Programs", "compared", "run_of"]
 
 #: Milliseconds that the runs of a measurement take together, about; and how many there are.
 MEASURED_MS, FEWEST, MOST = 1500.0, 5, 300
@@ -78,6 +78,7 @@ class Programs:
         target: what is tuned: the GPU where the device has one, else the CPU.
         gpu: the name of its kernels in a bundle; "" for a CPU.
         beside: schedules that are not searched for, of the CPU beside a GPU: all programs have them.
+        cut_short: whether there was no time for all candidates when they were made last.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Programs:
                 hint=f"Tune for each, into one file: {', '.join(device.variants)}.",
             )
         self.runs = FEWEST
+        self.cut_short = False
         self._number = 0
 
     def packed(self, choices: Sequence[TunedChoice]) -> Program:
@@ -106,12 +108,15 @@ class Programs:
         pack_model(self.model, self.device, root, options, None)
         return Program(root, load_manifest(root), tuple(choices), self.gpu)
 
-    def groups(self, program: Program, wanted: Collection[str] = ()) -> list[Group]:
+    def groups(
+        self, program: Program, wanted: Collection[str] = (), seconds: float | None = None
+    ) -> list[Group]:
         """The groups of a program's kernels that have schedules, with what may be tried for each.
 
         Args:
             wanted: the keys of those whose candidates are asked for; of the others they are none. By default
                 all that take more than a little of a run.
+            seconds: that making candidates may take, beyond a few of each group.
         """
         self._number += 1
         place = self.folder / f"choices{self._number}"
@@ -127,10 +132,12 @@ class Programs:
                 f"edgepack_{program.manifest.name}_{'v0_' if self.gpu else ''}",
                 tuned=(*self.beside, *program.choices),
                 choices=sorted(wanted),
+                choices_seconds=seconds,
             )
             worker.run(job, place)
         listed = json.loads((place / "choices.json").read_text(encoding="utf-8"))
         shutil.rmtree(place)
+        self.cut_short = any(one["more"] for one in listed)
         return [
             Group(
                 one["group"],
@@ -194,6 +201,13 @@ def times(program: Program, measurement: Measurement) -> dict[Nodes, float]:
     for nodes, value in zip(program.nodes(measurement.variant), values, strict=True):
         found[nodes] += float(value)
     return dict(found)
+
+
+def run_of(measurement: Measurement) -> float:
+    """A run in milliseconds, or in instructions where these were counted."""
+    if measurement.instructions is not None:
+        return float(measurement.instructions.run)
+    return percentile(measurement.runs_ms, 50)
 
 
 def compared(

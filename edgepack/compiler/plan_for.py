@@ -36,15 +36,15 @@ def plan_for(
     named: Mapping[str, str],
     *,
     tuned: Sequence[Mapping[str, Any]] = (),
-    choices: tuple[Path, Sequence[str]] | None = None,
+    choices: tuple[Path, Sequence[str], float | None] | None = None,
 ) -> Built:
     """The plan of an imported model.
 
     Args:
         named: ``name``, the model's, a C identifier, and ``symbol_prefix``, what starts each kernel's symbol.
         tuned: :class:`TunedChoice` as JSON.
-        choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes, and of which groups;
-            None for nowhere.
+        choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes, of which groups, and in
+            how many seconds; None for nowhere.
     """
     known = [TunedChoice.from_json(one) for one in tuned]
     host = target.host if isinstance(target, GpuTarget) else target
@@ -61,7 +61,7 @@ def plan_for(
         if choices is not None:
             from edgepack.compiler.planner.tuning_gpu import write_gpu_choices
 
-            write_gpu_choices(selected, *choices)
+            write_gpu_choices(selected, *choices[:2])
         return _marked(lay_out_on_gpu(selected, named["name"]), gains, {})
     program, selector = select_kernels(
         lowered, signature, target, symbol_prefix=prefix, reporter=reporter, measured=measured

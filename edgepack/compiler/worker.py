@@ -178,7 +178,8 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
         imported, lowered = _lowered(job["frontend"], job["imported"], forms)
     target = _with_weights(target, imported.float16_weights)
     events.stage("kernels")
-    choices = None if job["choices"] is None else (folder / "choices.json", job["choices"])
+    wanted, seconds = job["choices"], job["choices_seconds"]
+    choices = None if wanted is None else (folder / "choices.json", wanted, seconds)
     named = {"name": job["name"], "symbol_prefix": job["symbol_prefix"]}
     built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"], choices=choices)
     events.stage("llvm")

@@ -304,7 +304,8 @@ class CompileJob:
         tuned: schedules that were measured, in place of what the rules would propose.
         choices: the groups of which ``choices.json`` is to say what else may be tried, beside by which
             schedules all are computed (``compiler/planner/tuning.py``); () for those that are worth it, None
-            for no such file. For a CPU.
+            for no such file.
+        choices_seconds: that making candidates for a CPU may take beyond a few of each group; None for any.
     """
 
     model: Path
@@ -316,6 +317,7 @@ class CompileJob:
     stages: Path | None = None
     tuned: Sequence[TunedChoice] = ()
     choices: Sequence[str] | None = None
+    choices_seconds: float | None = None
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -331,4 +333,5 @@ class CompileJob:
             "stages": "" if self.stages is None else str(self.stages.absolute()),
             "tuned": [choice.to_json() for choice in self.tuned],
             "choices": None if self.choices is None else list(self.choices),
+            "choices_seconds": self.choices_seconds,
         }

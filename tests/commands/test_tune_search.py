@@ -72,6 +72,7 @@ class Programs:
     ) -> None:
         self.noise, self.bad, self.crash, self.fails = noise, set(bad), set(crash), fails
         self.counted, self.whole = counted, whole
+        self.cut_short = False
         self.random = random.Random(1)
         self.target, self.gpu = Target(), ""
         self.runs = self.alive = self.most = 0
@@ -84,7 +85,7 @@ class Programs:
     def discard(self, program: Program) -> None:
         self.alive -= 1
 
-    def groups(self, program: Program, wanted: Any = ()) -> list[Group]:
+    def groups(self, program: Program, wanted: Any = (), seconds: Any = None) -> list[Group]:
         return [Group(name, name, frozenset({(name,)}), [candidate(n) for n in range(5)]) for name in GROUPS]
 
     def is_right(self, program: Program) -> bool:
@@ -309,7 +310,7 @@ class Predicted(Programs):
         asked: the groups of which candidates were wanted, of each call.
     """
 
-    def groups(self, program: Program, wanted: Any = ()) -> list[Group]:
+    def groups(self, program: Program, wanted: Any = (), seconds: Any = None) -> list[Group]:
         self.asked = [*getattr(self, "asked", []), sorted(wanted)]
         chosen = {one.group: int(one.schedule["tile"]) for one in program.choices}
         found = []
@@ -385,3 +386,25 @@ def test_kernels_of_a_gpu_that_were_not_run_are_not_right(
         programs.is_right(program)
     lacks = ""
     assert programs.is_right(program)
+
+
+def test_where_there_was_no_time_for_all_candidates_more_are_asked_for(tmp_path: Path) -> None:
+    class Cut(Programs):
+        """Has one candidate of each group at first, and then all."""
+
+        seconds: tuple[float, ...] = ()
+
+        def groups(self, program: Program, wanted: Any = (), seconds: Any = None) -> list[Group]:
+            self.seconds = *self.seconds, seconds
+            self.cut_short = len(self.seconds) == 1
+            found = super().groups(program, wanted)
+            return [replace(one, candidates=one.candidates[:1]) for one in found] if self.cut_short else found
+
+    programs, path = Cut(), tmp_path / "t.json"
+    programs_: Any = programs
+    Search(programs_, path, TunedFile(), Stages(None), 100.0, None).found()
+    assert chosen(path) == {"conv": 2, "dense": 3}
+    first, second, *_ = programs.seconds
+    assert 590 < first <= 600 and 1.9 * first < second <= 2 * first, (
+        "a tenth of the time, a fifth of the rest"
+    )

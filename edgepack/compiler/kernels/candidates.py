@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -19,7 +20,7 @@ from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Candidate", "candidates", "made_by", "plain_schedule"]
+__all__ = ["Candidate", "candidates", "each_candidate", "made_by", "plain_schedule"]
 
 #: Fields that the planner decides, not a rule.
 PLANNED = {"prefetch_bytes"}
@@ -54,36 +55,40 @@ def candidates(
     constants: Sequence[frozenset[int]],
     most: int,
 ) -> list[Candidate]:
-    """Up to ``most`` candidates, the rule's own neighbours first and those of other rules behind.
+    """Up to ``most`` of :func:`each_candidate`."""
+    return list(islice(each_candidate(groups, base, target, constants), most))
+
+
+def each_candidate(
+    groups: Sequence[FusedGroup],
+    base: Implementation,
+    target: CpuTarget,
+    constants: Sequence[frozenset[int]],
+) -> Iterator[Candidate]:
+    """Candidates, by turns the nearest neighbours of what is computed by now and those of other rules.
+
+    Making one, and predicting its cycles, takes 0.02 to 0.2 seconds.
 
     Args:
         groups: one, or the two that one call computes.
         base: what is computed by now.
         constants: of each group, the parameters that are constant at every call.
     """
-    found: dict[str, Candidate] = {}
     own = rule_of(base)
     if own is None or base.schedule is None:
-        return []
+        return
     known = {repr((own.name, sorted(plain_schedule(base.schedule).items())))}
-
-    def consider(rule: Rule | PairRule, schedule: Schedule) -> None:
+    for rule, schedule in _proposals(own, base.schedule, target, single=len(groups) == 1):
         if repr((rule.name, sorted(plain_schedule(schedule).items()))) in known:
-            return
+            continue
         made = made_by(groups, rule, schedule, target, constants)
         if made is None or rule_of(made) is not rule or made.schedule is None:
-            return
+            continue
         plain = plain_schedule(made.schedule)
         key = repr((rule.name, sorted(plain.items())))
         if key not in known:
             known.add(key)
-            found[key] = Candidate(rule.name, plain, predicted_cycles(made, target))
-
-    for rule, schedule in _proposals(own, base.schedule, target, single=len(groups) == 1):
-        if len(found) >= most:
-            break
-        consider(rule, schedule)
-    return list(found.values())
+            yield Candidate(rule.name, plain, predicted_cycles(made, target))
 
 
 def _proposals(

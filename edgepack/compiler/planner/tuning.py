@@ -4,12 +4,13 @@ it may try."""
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgepack.compiler.kernels.candidates import Candidate, candidates, plain_schedule
+from edgepack.compiler.kernels.candidates import Candidate, each_candidate, plain_schedule
 from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.predict.implementation import predicted_cycles
@@ -19,21 +20,30 @@ from edgepack.compiler.planner.select import KernelSelector
 
 __all__ = ["write_choices"]
 
-#: Candidates of a group, at most.
-MOST = 32
+#: Candidates of a group, at most, and as many as each has before others have more.
+MOST, LEAST = 32, 3
 
 #: Groups that are estimated to take less than this part of a run have none.
 WORTH_LOOKING = 0.001
 
 
-def write_choices(program: Program, selector: KernelSelector, path: Path, wanted: Sequence[str] = ()) -> None:
+def write_choices(
+    program: Program,
+    selector: KernelSelector,
+    path: Path,
+    wanted: Sequence[str] = (),
+    seconds: float | None = None,
+) -> None:
     """Writes a JSON list: for each group with a schedule its key, rule, schedule, the cycles that are
-    predicted, the symbols of its kernels, and candidates. Groups with one key are one.
+    predicted, the symbols of its kernels, candidates, and whether there may be more of these. Groups with one
+    key are one.
 
     Args:
         wanted: keys of the groups that get candidates; by default all that take more than a little of a run.
+        seconds: after which no more candidates are made, where each group has some.
     """
     found: dict[str, dict[str, Any]] = {}
+    pending: dict[str, Iterator[Candidate]] = {}
     asked = set(wanted) or _worth_looking(program, selector)
     for call in program.calls:
         made = call.implementation
@@ -43,10 +53,9 @@ def write_choices(program: Program, selector: KernelSelector, path: Path, wanted
         if key in found:
             found[key]["symbols"] = sorted({*found[key]["symbols"], *call.symbols})
             continue
-        others: list[Candidate] = []
         if key in asked:
             constants = [selector.constants_of(group) for group in call.fused_groups]
-            others = candidates(call.fused_groups, made, selector.target, constants, MOST)
+            pending[key] = each_candidate(call.fused_groups, made, selector.target, constants)
         found[key] = {
             "group": key,
             "title": call.fused.title,
@@ -54,11 +63,34 @@ def write_choices(program: Program, selector: KernelSelector, path: Path, wanted
             "schedule": plain_schedule(made.schedule),
             "symbols": sorted(call.symbols),
             "cycles": round(predicted_cycles(made, selector.target), 1) if key in asked else 0.0,
-            "candidates": [
-                {"rule": one.rule, "schedule": one.schedule, "cycles": round(one.cycles, 1)} for one in others
-            ],
+            "candidates": [],
+            "more": False,
         }
+    made_of, cut_short = _in_turns(pending, seconds)
+    for key, others in made_of.items():
+        found[key]["candidates"] = [
+            {"rule": one.rule, "schedule": one.schedule, "cycles": round(one.cycles, 1)} for one in others
+        ]
+        found[key]["more"] = key in cut_short
     path.write_text(json.dumps(list(found.values()), indent=1), encoding="utf-8", newline="\n")
+
+
+def _in_turns(
+    pending: Mapping[str, Iterator[Candidate]], seconds: float | None
+) -> tuple[dict[str, list[Candidate]], set[str]]:
+    """The candidates of each group, and the groups for more of which there was no time."""
+    found: dict[str, list[Candidate]] = {key: [] for key in pending}
+    left, end = dict(pending), None if seconds is None else time.monotonic() + seconds
+    for number in range(MOST):
+        for key in list(left):
+            if end is not None and number >= LEAST and time.monotonic() > end:
+                return found, set(left)
+            one = next(left[key], None)
+            if one is None:
+                del left[key]
+            else:
+                found[key].append(one)
+    return found, set()
 
 
 def _worth_looking(program: Program, selector: KernelSelector) -> set[str]:

@@ -44,6 +44,7 @@ def write_gpu_choices(selected: SelectedOnGpu, path: Path, wanted: Sequence[str]
             "symbols": sorted(call.symbols),
             "cycles": 0.0,
             "candidates": [{"rule": one.rule, "schedule": one.schedule, "cycles": 0.0} for one in others],
+            "more": False,
         }
     path.write_text(json.dumps(list(found.values()), indent=1), encoding="utf-8", newline="\n")
 

@@ -68,7 +68,7 @@ def _drawn(rng: random.Random, channels: tuple[int, int, int]) -> Conv2d | None:
 
 
 def _sliding(conv: Conv2d, target: CpuTarget, given: SlidingSchedule) -> Schedule:
-    return propose_sliding(Window.of(conv), target, conv.dtype, given, weighted=True)
+    return propose_sliding(Window.of(conv), target, (conv.dtype, conv.dtype), given, weighted=True)
 
 
 def _gemm(conv: Conv2d, target: CpuTarget, given: gemm_schedule.GemmSchedule) -> Schedule:

@@ -97,12 +97,11 @@ class SlidingWindow(WindowWalk):
         schedule = propose_sliding(
             window,
             target,
-            self.lane_type(fused),
+            (self.lane_type(fused), fused.types.left),
             given,
             weighted=self.weighted,
             vectors=self.vectors,
             by_rows=fused.by_rows,
-            read=fused.types.left,
         )
         super().__init__(rule, window, fused, target, schedule, emitter)
         self.unrolled = bool(schedule.unrolled)

@@ -80,19 +80,17 @@ def fitting(schedule: AnySchedule, window: Window) -> AnySchedule:
 def propose_sliding(
     window: Window,
     target: CpuTarget,
-    dtype: str,
+    dtypes: tuple[str, str],
     given: SlidingSchedule,
     *,
     weighted: bool,
     vectors: int = 1,
     by_rows: bool = False,
-    read: str = "",
 ) -> SlidingSchedule:
     """What is decided about a window, but for what is given.
 
     Args:
-        dtype: a vector of it has as many lanes as a step has channels.
-        read: of the image in memory; the same unless given.
+        dtypes: one of which a vector has as many lanes as a step has channels, and the image's in memory.
         weighted: whether there are weights.
         vectors: of sums of a pixel. Where they are two, so are those of each pair of the input's pixels.
         by_rows: whether a task is a row of the output.
@@ -100,7 +98,8 @@ def propose_sliding(
     Raises:
         ScheduleError: if what is given does not fit.
     """
-    lanes = given.lanes or _lanes(window, target, dtype, DTYPE_BYTES[read or dtype])
+    dtype, read = dtypes
+    lanes = given.lanes or _lanes(window, target, dtype, DTYPE_BYTES[read])
     taps = window.size[0] * window.size[1]
     # One pointer has to serve all rows, or their pointers would not fit the registers. In WebAssembly a
     # loop: V8 keeps fewer values in registers than the unrolled window has.

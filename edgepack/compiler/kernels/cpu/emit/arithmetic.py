@@ -16,7 +16,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
-from edgepack.compiler.kernels.cpu.emit.value import Product, Value
+from edgepack.compiler.kernels.cpu.emit.value import Product, Value, product_of
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
 from edgepack.compiler.kernels.cpu.emit.vector_high_product import (
     HIGH,
@@ -176,7 +176,7 @@ class Arithmetic:
         if (operation.name, dtype) == ("add", "int32"):
             return replace(made, addends=(values[0], values[1]))
         if dtype == "int64":
-            return replace(made, product=_product(operation.name, values))
+            return replace(made, product=product_of(operation.name, values))
         if (operation.name, dtype) == ("shift_left", "int32") and values[1].number == 1:
             return replace(made, half=values[0])
         if (operation.name, dtype) == ("shift_right", "int32") and values[1].number == 31:
@@ -343,34 +343,6 @@ class Arithmetic:
             if DTYPE_BYTES[dtype] > 2:  # two bytes of that number are zero
                 bits = e.let(bits - e.splat(tirx.IntImm("int32", WHOLE_BITS), lanes))
         return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
-
-
-def _product(name: str, values: Sequence[Value]) -> Product | None:
-    """What an int64 value is as a product, a sum with a constant, and a shift; None of another one."""
-    a, b = values if len(values) == 2 else (values[0], values[0])
-    if name == "mul":
-        first, second = _narrow(a), _narrow(b)
-        return None if first is None or second is None else Product(first, second)
-    known = next((v for v in (a, b) if v.product is not None), None)
-    other = b if known is a else a
-    if known is None or known.product is None:
-        return None
-    found = known.product
-    if other.number is None:
-        sign = name == "add" and other.narrow is not None and other.narrow.sign_of is found.a
-        return replace(found, signed=True) if sign and not found.shift and not found.signed else None
-    if name == "add" and not found.shift and not found.added:
-        return replace(found, added=int(other.number))
-    if name == "shift_right" and known is a and not found.shift:
-        return replace(found, shift=int(other.number))
-    return None
-
-
-def _narrow(x: Value) -> Value | None:
-    """The int32 value that an int64 one is; None of another one."""
-    if x.narrow is None and x.number is not None and -(2**31) < x.number < 2**31:
-        return Value(tirx.IntImm("int32", int(x.number)), 1, "int32", x.number)
-    return x.narrow
 
 
 def _is_integral(x: Value) -> bool:

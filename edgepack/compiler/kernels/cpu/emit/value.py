@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from tvm import tirx
+
 from edgepack.compiler.kernels.cpu.emit.affine import Affine
 
-__all__ = ["Pattern", "Product", "Value"]
+__all__ = ["Pattern", "Product", "Value", "product_of"]
 
 Expr = Any
 
@@ -86,3 +89,31 @@ class Value:
     half: Value | None = None
     origin: Any = None
     addends: tuple[Value, Value] | None = None
+
+
+def product_of(name: str, values: Sequence[Value]) -> Product | None:
+    """What an int64 value is as a product, a sum with a constant, and a shift; None of another one."""
+    a, b = values if len(values) == 2 else (values[0], values[0])
+    if name == "mul":
+        first, second = _int32_of(a), _int32_of(b)
+        return None if first is None or second is None else Product(first, second)
+    known = next((v for v in (a, b) if v.product is not None), None)
+    other = b if known is a else a
+    if known is None or known.product is None:
+        return None
+    found = known.product
+    if other.number is None:
+        sign = name == "add" and other.narrow is not None and other.narrow.sign_of is found.a
+        return replace(found, signed=True) if sign and not found.shift and not found.signed else None
+    if name == "add" and not found.shift and not found.added:
+        return replace(found, added=int(other.number))
+    if name == "shift_right" and known is a and not found.shift:
+        return replace(found, shift=int(other.number))
+    return None
+
+
+def _int32_of(x: Value) -> Value | None:
+    """The int32 value that an int64 one is; None of another one."""
+    if x.narrow is None and x.number is not None and -(2**31) < x.number < 2**31:
+        return Value(tirx.IntImm("int32", int(x.number)), 1, "int32", x.number)
+    return x.narrow
