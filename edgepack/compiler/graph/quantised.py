@@ -107,7 +107,7 @@ class _Quantised(Rewriter):
             **dict.fromkeys([*CONVOLUTIONS, "relax.matmul"], self._product),
             **dict.fromkeys(MOVES, self._moved),
             "relax.take": self._take,
-            "relax.mean": lambda call: mean(self, call, self.known.get(call.args[0])),
+            "relax.mean": lambda call: mean(self, call, self.known, self.readers.get(self.variable, [])),
         }
 
     def visit_binding(self, binding: relax.Binding) -> None:

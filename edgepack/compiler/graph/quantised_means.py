@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -9,19 +10,36 @@ from tvm import relax
 
 from edgepack.compiler.graph.integer_operands import BYTES
 from edgepack.compiler.graph.quantised_values import Integers, Scaled
-from edgepack.compiler.graph.rewrite import Rewriter, dtype_of, is_constant, shape_of
+from edgepack.compiler.graph.rewrite import Rewriter, dtype_of, is_constant, op_name, shape_of
 
 __all__ = ["mean"]
 
 
-def mean(rewriter: Rewriter, call: relax.Call, value: Integers | Scaled | None) -> Scaled | None:
+def mean(
+    rewriter: Rewriter,
+    call: relax.Call,
+    known: dict[relax.Expr, Integers | Scaled],
+    readers: Sequence[relax.Call | None],
+) -> Scaled | None:
     """What ``relax.mean`` makes of a dequantised tensor of one scale; None of another one, and where sums do
     not fit int32.
 
+    A mean that is subtracted from the same tensor, as a norm that is spelled out begins, stays: both get the
+    same float32 values, so that all of the norm becomes one operator later.
+
     Args:
-        value: what is known of the tensor.
+        known: what is known of tensors; those that get their values are taken out.
+        readers: what reads the mean.
     """
+    value = known.get(call.args[0])
     if not isinstance(value, Scaled) or is_constant(value.expr) or not value.single or value.bounded:
+        return None
+    centred = [one.args[0] for one in readers if op_name(one) == "relax.subtract" and one is not None]
+    if same := [one for one in centred if _is_same(known.get(one), value)]:
+        values = rewriter.use(call.args[0])
+        for one in {call.args[0], *same}:
+            del known[one]
+            rewriter.bind(one, values)
         return None
     kept = dtype_of(value.expr)
     if kept not in BYTES | {"int16"}:
@@ -41,3 +59,10 @@ def mean(rewriter: Rewriter, call: relax.Call, value: Integers | Scaled | None) 
         (low, high),
         addend=np.array(-count * value.offset, np.int32) if value.offset else None,
     )
+
+
+def _is_same(other: Integers | Scaled | None, value: Scaled) -> bool:
+    """Whether another tensor is of the same integers by the same scale."""
+    if not isinstance(other, Scaled) or other.bounded or not other.single:
+        return False
+    return bool(other.expr.same_as(value.expr)) and other.kept_as == value.kept_as

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from workbench.compiled import Library, target_with
+from workbench.compiled import Compiled, Library, target_with
 from workbench.models.builder import Graph
 
 SHAPE = (2, 21, 9, 7)
@@ -71,3 +72,17 @@ def test_every_integer_is_that_of_exact_sums(library: Library, registers: str, n
 def test_bytes_are_summed_as_they_lie(library: Library) -> None:
     (kernel,) = [k for k in library("512x32").plan("image, uint8").kernels if "sum" in k.ops]
     assert kernel.ops[0] == "sum" and kernel.ops[-1] == "cast" and kernel.rule == "rowwise", kernel
+
+
+def test_a_norm_that_is_spelled_out_is_one_operator(tmp_path: Path) -> None:
+    g = Graph("norm")
+    steps = [g.const(np.float32(0.03)), g.const(np.uint8(120))]
+    x = g.op("DequantizeLinear", g.input("x", (1, 6, 32), "uint8"), *steps)
+    centred = g.op("Sub", x, g.op("ReduceMean", x, axes=[-1], keepdims=1))
+    variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=[-1], keepdims=1)
+    root = g.op("Sqrt", g.op("Add", variance, g.const(np.float32(1e-5))))
+    scaled = g.op("Mul", g.op("Div", centred, root), g.const(np.full(32, 1.5, np.float32)))
+    g.output(g.op("Add", scaled, g.const(np.full(32, 0.25, np.float32)), name="y"))
+    compiled = Compiled({"m": g.model()}, tmp_path)
+    assert any("layer_norm" in kernel.ops for kernel in compiled.plan("m").kernels)
+    compiled.check("m")
