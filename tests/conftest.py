@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +110,16 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """So that libraries do not take what is still there at the end for leaked."""
     gc.unfreeze()
+
+
+#: By when `.ci/run` has to end, in seconds since 1970; without it there is no such time.
+UNTIL = "EDGEPACK_TESTS_UNTIL"
+
+
+def pytest_runtest_setup() -> None:
+    """A machine of half the usual speed leaves out what it has no time for, which the summary counts."""
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
+        pytest.skip("no time was left (.ci/run has ten minutes): make test runs all")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -109,6 +110,7 @@ def test_the_line_on_a_terminal_has_the_share() -> None:
         text=True,
         timeout=60,
         check=False,
+        env={**os.environ, "TERM": "xterm"},
     )
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stdout)
     assert re.search(r"llvm: k1 +0:00:0\d +[3-7]\d%", shown), shown
