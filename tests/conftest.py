@@ -79,13 +79,15 @@ SECONDS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that no process of pytest-xdist waits for another one's last file.
+    """Short files first, which have most of the tests, then the longest ones, so that no process of
+    pytest-xdist waits for another one's last file.
 
     ``make test`` hands out whole files, for what a file compiles is compiled in each process that has a part
     of it.
     """
     root = Path(__file__).parent
-    items.sort(key=lambda item: -SECONDS.get(item.path.relative_to(root).as_posix(), 0))
+    seconds = {item.path: SECONDS.get(item.path.relative_to(root).as_posix(), 0) for item in items}
+    items.sort(key=lambda item: (seconds[item.path] > 0, -seconds[item.path]))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
