@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,15 +77,13 @@ SECONDS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Short files first, which have most of the tests, then the longest ones, so that no process of
-    pytest-xdist waits for another one's last file.
+    """The longest files first, so that no process of pytest-xdist waits for another one's last file.
 
     ``make test`` hands out whole files, for what a file compiles is compiled in each process that has a part
     of it.
     """
     root = Path(__file__).parent
-    seconds = {item.path: SECONDS.get(item.path.relative_to(root).as_posix(), 0) for item in items}
-    items.sort(key=lambda item: (seconds[item.path] > 0, -seconds[item.path]))
+    items.sort(key=lambda item: -SECONDS.get(item.path.relative_to(root).as_posix(), 0))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -112,16 +108,6 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """So that libraries do not take what is still there at the end for leaked."""
     gc.unfreeze()
-
-
-#: By when `.ci/run` has to end, in seconds since 1970; without it there is no such time.
-UNTIL = "EDGEPACK_TESTS_UNTIL"
-
-
-def pytest_runtest_setup() -> None:
-    """A machine of half the usual speed leaves out what it has no time for, which the summary counts."""
-    if time.time() > float(os.environ.get(UNTIL, "inf")):
-        pytest.skip("no time was left (.ci/run has ten minutes): make test runs all")
 
 
 @pytest.fixture
