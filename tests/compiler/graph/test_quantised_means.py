@@ -86,3 +86,17 @@ def test_a_norm_that_is_spelled_out_is_one_operator(tmp_path: Path) -> None:
     compiled = Compiled({"m": g.model()}, tmp_path)
     assert any("layer_norm" in kernel.ops for kernel in compiled.plan("m").kernels)
     compiled.check("m")
+
+
+def test_a_norm_behind_a_product_that_is_not_quantised(tmp_path: Path) -> None:
+    """Its values are bound already when the mean asks for them."""
+    g = Graph("norm")
+    steps = [g.const(np.float32(0.03)), g.const(np.uint8(120))]
+    x = g.op("DequantizeLinear", g.input("x", (1, 16, 6, 6), "uint8"), *steps)
+    weights = g.const(g.rng.integers(-127, 128, (8, 16, 1, 1)).astype(np.int8))
+    scaled = g.op("DequantizeLinear", weights, g.const(np.float32(0.01)), g.const(np.int8(0)))
+    y = g.op("Conv", x, scaled, kernel_shape=[1, 1])
+    g.output(g.op("Sub", y, g.op("ReduceMean", y, axes=[2, 3], keepdims=1), name="y"))
+    compiled = Compiled({"m": g.model()}, tmp_path)
+    assert any("conv2d" in k.ops and k.parameters.get("operands") for k in compiled.plan("m").kernels)
+    compiled.check("m")
