@@ -1,8 +1,10 @@
-"""Convolutions that read bytes as they lie: what stands before them in the graph becomes a part of them.
+"""Convolutions and sums that read bytes as they lie: what stands before them in the graph becomes a part of
+them.
 
 A convolution of quads of bytes reads a zero point outside of an image, which is a padding of its own in the
 graph; a depthwise one reads bytes less their zero point, as int16. TVM fuses neither with the convolution
-behind it.
+behind it. A sum of integers widens what it reads, and what is computed of it is fused with it; TVM does
+only one of the two.
 """
 
 from __future__ import annotations
@@ -136,10 +138,9 @@ class _BytesAsRead(Rewriter):
         """A sum of bytes that reads them as they lie; where memory is not short, what is computed of it is
         fused with it."""
         wide: OptionalExpr = self.calls.get(data)
-        kinds = BYTES if self.words else BYTES | {"int16"}
-        if (op_name(wide), dtype_of(call)) != ("relax.astype", "int32") or dtype_of(
-            wide.args[0]
-        ) not in kinds:
+        if op_name(wide) != "relax.astype" or dtype_of(call) != "int32":
+            return None
+        if dtype_of(wide.args[0]) not in (BYTES if self.words else BYTES | {"int16"}):
             return None
         axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
 
@@ -206,8 +207,9 @@ def _as_bytes(weights: relax.Expr) -> relax.Expr:
 def bytes_as_read(
     module: IRModule, tiles: ExactTiles | None = None, *, copies: bool = False, words: bool = False
 ) -> IRModule:
-    """Makes paddings by zero points a part of convolutions of bytes, and the subtraction of zero points one
-    of depthwise convolutions. Takes note of the tiles by which Winograd's form of others is exact.
+    """Makes paddings by zero points a part of convolutions of bytes, the subtraction of zero points one of
+    depthwise convolutions, and casts to int32 one of sums. Takes note of the tiles by which Winograd's form
+    of other convolutions is exact.
 
     Args:
         module: convolutions channels last.

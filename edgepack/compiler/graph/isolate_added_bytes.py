@@ -84,9 +84,7 @@ class _IsolateAddedBytes(Rewriter):
     def visit_binding(self, binding: relax.Binding) -> None:
         super().visit_binding(binding)
         if binding.var in self.bytes:
-            value = self.env[binding.var]
-            flat = self.emit(relax.op.reshape(value, (prod(shape_of(value)),)))
-            self.bind(binding.var, self.emit(relax.op.reshape(flat, shape_of(value))))
+            self.bind(binding.var, self.isolated(self.env[binding.var]))
 
 
 def isolate_added_bytes(module: IRModule) -> IRModule:

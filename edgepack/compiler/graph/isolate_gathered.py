@@ -9,12 +9,11 @@ group, so the pass puts two that cancel each other behind what several gathers r
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.compiler.graph.rewrite import Rewriter, op_name, shape_of
+from edgepack.compiler.graph.rewrite import Rewriter, op_name
 
 __all__ = ["isolate_gathered"]
 
@@ -42,10 +41,7 @@ class _IsolateGathered(Rewriter):
     def visit_binding(self, binding: relax.Binding) -> None:
         super().visit_binding(binding)
         if self.gathers[binding.var] >= SEVERAL:
-            value = self.use(binding.var)
-            shape = shape_of(value)
-            flat = self.emit(relax.op.reshape(value, (prod(shape),)))
-            self.bind(binding.var, self.emit(relax.op.reshape(flat, shape)))
+            self.bind(binding.var, self.isolated(self.use(binding.var)))
 
 
 def isolate_gathered(module: IRModule) -> IRModule:

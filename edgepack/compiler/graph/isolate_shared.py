@@ -90,9 +90,7 @@ class _IsolateShared(Rewriter):
     def visit_binding(self, binding: relax.Binding) -> None:
         super().visit_binding(binding)
         if binding.var in self.shared:
-            value = self.env[binding.var]
-            flat = self.emit(relax.op.reshape(value, (prod(shape_of(value)),)))
-            self.bind(binding.var, self.emit(relax.op.reshape(flat, shape_of(value))))
+            self.bind(binding.var, self.isolated(self.env[binding.var]))
 
 
 def isolate_shared(module: IRModule) -> IRModule:

@@ -48,19 +48,13 @@ class _IsolateSmallResults(Rewriter):
                 if prod(shape_of(operand)) == size:
                     tail = True
                 else:
-                    operands[i] = self._isolated(operand)
+                    operands[i] = self.isolated(operand)
         result = self.emit(
             relax.Call(call.op, [callee, relax.Tuple(operands), *args[2:]], call.attrs, call.ty_args)
         )
         if tail:
             self.tails.add(result)
         return result
-
-    def _isolated(self, operand: relax.Expr) -> relax.Expr:
-        """The operand behind two reshapes that cancel each other: fusion ends at a reshape."""
-        shape = shape_of(operand)
-        flat = self.emit(relax.op.reshape(operand, (prod(shape),)))
-        return self.emit(relax.op.reshape(flat, shape))
 
 
 def isolate_small_results(module: IRModule) -> IRModule:

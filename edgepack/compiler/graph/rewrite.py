@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -188,6 +189,11 @@ class Rewriter:
         if isinstance(expr, relax.Var | GenericConst):
             return expr
         return self.builder.emit(expr, name_hint=_hint(self.name))
+
+    def isolated(self, value: relax.Expr) -> relax.Expr:
+        """A tensor behind two reshapes that cancel each other: fusion ends at a reshape."""
+        shape = shape_of(value)
+        return self.emit(relax.op.reshape(self.emit(relax.op.reshape(value, (prod(shape),))), shape))
 
     def visit_binding(self, binding: relax.Binding) -> None:
         """One ``var = value`` of the function."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import islice
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -20,7 +19,7 @@ from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Candidate", "candidates", "each_candidate", "made_by", "plain_schedule"]
+__all__ = ["Candidate", "each_candidate", "made_by", "plain_schedule"]
 
 #: Fields that the planner decides, not a rule.
 PLANNED = {"prefetch_bytes"}
@@ -46,17 +45,6 @@ class Candidate:
 def plain_schedule(schedule: Schedule) -> dict[str, Any]:
     """A schedule as JSON, but for what the planner decides."""
     return {name: value for name, value in schedule.to_json().items() if name not in PLANNED}
-
-
-def candidates(
-    groups: Sequence[FusedGroup],
-    base: Implementation,
-    target: CpuTarget,
-    constants: Sequence[frozenset[int]],
-    most: int,
-) -> list[Candidate]:
-    """Up to ``most`` of :func:`each_candidate`."""
-    return list(islice(each_candidate(groups, base, target, constants), most))
 
 
 def each_candidate(

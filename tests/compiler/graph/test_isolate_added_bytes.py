@@ -17,10 +17,12 @@ from workbench.models.builder import Graph
 #: Scale and zero point of the input, of what either convolution makes, and of the sum; the input's and theirs
 #: are of the same type.
 STEPS: dict[str, tuple[tuple[float, int], ...]] = {
-    "uint8": ((0.04, 120), (0.03, 140), (0.05, 0), (0.043, 17)),
+    "uint8": ((0.04, 120), (0.03, 140), (0.05, 9), (0.043, 17)),
     # Scales that are powers of two, so that many sums lie in the middle of two steps.
-    "int8": ((0.5, -3), (0.25, 127), (0.5, -128), (1.0, -90)),
+    "int8": ((0.5, -3), (0.25, 80), (0.5, -110), (1.0, -20)),
 }
+#: The block of this type has a Relu behind the addition.
+RECTIFIED = "uint8"
 #: Window and stride of the main branch, and of the shortcut; channels.
 WINDOWS, STRIDE, CHANNELS = (3, 1), 2, (16, 40)
 WEIGHT_SCALE = np.float32(0.011)
@@ -41,7 +43,8 @@ class Block:
             g.rng.integers(-128, 128, (CHANNELS[1], CHANNELS[0], k, k)).astype(np.int8) for k in WINDOWS
         ]
         added = [self._branch(g, x, number) for number in range(2)]
-        both = g.op("Relu", g.op("Add", *added))
+        both = g.op("Add", *added)
+        both = g.op("Relu", both) if dtype == RECTIFIED else both
         g.output(g.op("QuantizeLinear", both, *map(g.const, self.steps[3]), name="y"), dtype)
         self.model: onnx.ModelProto = g.model()
 
@@ -64,7 +67,8 @@ class Block:
             bytes_ = np.clip(np.rint(scaled).astype(np.int64) + offset, info.min, info.max)
             sums = sums + (bytes_ - offset).astype(np.float32) * step
         step, offset = self.steps[3]
-        rounded = np.rint(np.maximum(sums, 0) / step).astype(np.int64) + offset
+        sums = np.maximum(sums, 0) if self.dtype == RECTIFIED else sums
+        rounded = np.rint(sums / step).astype(np.int64) + offset
         return np.clip(rounded, info.min, info.max).astype(self.dtype)
 
 

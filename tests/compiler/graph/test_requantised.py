@@ -47,13 +47,25 @@ def _joined() -> onnx.ModelProto:
     return g.model()
 
 
+def _product() -> onnx.ModelProto:
+    """Of two quantised tensors, quantised: an image times a gate for each channel."""
+    g = Graph("product")
+    values = []
+    for name, shape, scale, zero in (("x", (1, 16, 8, 8), 0.02, 110), ("z", (1, 16, 1, 1), 1 / 12, 3)):
+        read = [g.const(np.float32(scale)), g.const(np.uint8(zero))]
+        values.append(g.op("DequantizeLinear", g.input(name, shape, "uint8"), *read))
+    made = [g.const(np.float32(0.011)), g.const(np.uint8(120))]
+    g.output(g.op("QuantizeLinear", g.op("Mul", *values), *made, name="y"), "uint8")
+    return g.model()
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    models = {name: _model(name) for name in CASES} | {"joined": _joined()}
+    models = {name: _model(name) for name in CASES} | {"joined": _joined(), "product": _product()}
     return Compiled(models, tmp_path_factory.mktemp("requantised"))
 
 
-@pytest.mark.parametrize("name", [*CASES, "joined"])
+@pytest.mark.parametrize("name", [*CASES, "joined", "product"])
 def test_every_byte_is_that_of_the_reference(compiled: Compiled, name: str) -> None:
     inputs = {}
     for spec in compiled.plan(name).inputs:
@@ -62,3 +74,9 @@ def test_every_byte_is_that_of_the_reference(compiled: Compiled, name: str) -> N
     expected = compiled.expected(name, inputs)["y"]
     assert len(np.unique(expected)) > 40
     np.testing.assert_array_equal(compiled.run(name, inputs)["y"], expected)
+
+
+def test_a_product_is_narrowed_from_int32_not_bounded_as_float32(compiled: Compiled) -> None:
+    """Its magnitude is known."""
+    (kernel,) = [kernel for kernel in compiled.plan("product").kernels if "divide" in kernel.ops]
+    assert "tir_clip" not in kernel.ops and kernel.ops[-3:] == ("maximum", "minimum", "cast"), kernel.ops

@@ -156,3 +156,14 @@ def test_the_last_groups_are_of_the_task_of_those_they_overlap(height: int, grou
     assert (blocks - 1) % proposed.block
     with pytest.raises(ScheduleError, match="would overlap another task's"):
         grouped_cost.propose_units(units, micro, replace(proposed, block=1))
+
+
+@pytest.mark.parametrize(("read", "lanes"), [("uint8", 32), ("int16", 16)])
+def test_vectors_are_halved_where_pixels_begin_in_the_middle_of_a_cache_line(read: str, lanes: int) -> None:
+    """144 channels of two bytes do, and of bytes, which are widened when they are loaded, a vector is half a
+    line."""
+    conv = Conv2d(*(1, 28, 28, 144, 28, 28, 144), (3, 3), (1, 1), (1, 1), *[1] * 4, 144, FLOAT32)
+    found = propose_sliding(
+        Window.of(conv), VNNI[0], ("int16", read), SlidingSchedule(), weighted=True, vectors=2
+    )
+    assert found.lanes == lanes
