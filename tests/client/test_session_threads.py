@@ -161,24 +161,35 @@ def test_what_signals_handlers_raise_leaves_no_session_in_use(small_bundle: Bund
 import ctypes, sys, threading, time, numpy as np, edgepack
 session = edgepack.load(sys.argv[1], threads=1, sessions=2)
 x = np.ones(session.inputs[0].shape, "f4")
-threading.excepthook = lambda *_: None
-end = time.monotonic() + 1.5
-def run():
-    while time.monotonic() < end:
+running = True
+caught = [0] * 4
+# Whether a thread is where an exception is caught, and none is under way to it.
+ready = [False] * 4
+def run(index):
+    while running:
         try:
-            session.run(x)
+            ready[index] = True
+            while running:
+                session.run(x)
         except KeyboardInterrupt:
-            pass
-threads = [threading.Thread(target=run) for _ in range(4)]
+            caught[index] += 1
+threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
+raised = ctypes.pythonapi.PyThreadState_SetAsyncExc
 sys.setswitchinterval(1e-5)
 [one.start() for one in threads]
-raised = ctypes.pythonapi.PyThreadState_SetAsyncExc
+end = time.monotonic() + 1.5
 while time.monotonic() < end:
-    for one in threads:
-        raised(ctypes.c_ulong(one.ident), ctypes.py_object(KeyboardInterrupt))
+    for index, one in enumerate(threads):
+        if ready[index]:
+            ready[index] = False
+            raised(ctypes.c_ulong(one.ident), ctypes.py_object(KeyboardInterrupt))
     time.sleep(0.001)
+while not all(ready):
+    time.sleep(0.001)
+running = False
 [one.join(60) for one in threads]
 assert not any(one.is_alive() for one in threads)
+assert all(caught), caught
 assert not session._pool._users
 session.run(x)
 session.close()
