@@ -268,7 +268,7 @@ def row(label: str, model: ModelProto, choice: dict[str, Given], target: CpuTarg
     for index, (name, given) in enumerate(choice.items()):
         built[name] = plan_of(model, f"f{index}", target, given=given)
     with tempfile.TemporaryDirectory() as folder:
-        executor = Executor(built, Path(folder), target)
+        executor = Executor(built, Path(folder), target, optimised=True)
         times = {name: median_ms(executor, name, built[name], runs) for name in built}
     kernels = plan_of(model, "chosen", target).plan.kernels
     rule = next(k for k in kernels if k.rule.startswith("conv2d"))
@@ -288,7 +288,7 @@ def bytes_row(label: str, model: ModelProto, target: CpuTarget, runs: int) -> No
     }
     kernels = [next(k for k in b.plan.kernels if k.rule.startswith("conv2d")) for b in built.values()]
     with tempfile.TemporaryDirectory() as folder:
-        executor = Executor(built, Path(folder), target)
+        executor = Executor(built, Path(folder), target, optimised=True)
         times = [median_ms(executor, name, one, runs) for name, one in built.items()]
     cells = [f"{ms * 1e3:.3g} | {k.flops / ms / 1e6:.0f}" for ms, k in zip(times, kernels, strict=True)]
     print(f"| {label} | {' | '.join(cells)} | {times[0] / times[1]:.2f} | {kernels[1].rule} |", flush=True)

@@ -28,7 +28,7 @@ from workbench.models.odd import ODD, together
 ROOT = Path(__file__).parents[1]
 
 #: A network of each family; tests/compiler/planner/test_networks.py has the kernels of all of them.
-FAMILIES = ("bert", "small_vgg", pytest.param("unet_transpose", marks=pytest.mark.slow))
+FAMILIES = ("bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("small_vgg", "unet_transpose")))
 
 #: What emulated devices run, ARM of 64 and of 32 bits; tests/test_sweep.py has every network on every device.
 EMULATED = (
@@ -130,10 +130,10 @@ def test_older_cpus_of_this_kind(name: str, device: str, tmp_path: Path) -> None
 
 def test_a_session_gives_what_onnxruntime_gives(packed: Pack) -> None:
     """On data that the pack never saw."""
-    network = build("small_vgg")
+    network = build("ds_cnn")
     inputs = random_inputs(network, 99)
     expected = run_onnxruntime(network, inputs)
-    with edgepack.load(packed("small_vgg"), threads=2) as session:
+    with edgepack.load(packed("ds_cnn"), threads=2) as session:
         results = session.run(inputs)
     for (name, result), reference in zip(results.items(), expected, strict=True):
         np.testing.assert_allclose(result, reference, rtol=1e-3, atol=1e-3, err_msg=name)
@@ -151,9 +151,9 @@ def test_params_can_be_shipped_in_three_ways(params: str, tmp_path: Path) -> Non
 
 def test_weights_in_float16_take_half_of_the_params(packed: Pack, tmp_path: Path) -> None:
     """And what is verified is as close to its reference as with weights in float32."""
-    model = save(build("small_vgg"), tmp_path)
+    model = save(build("mlp"), tmp_path)
     bundle = edgepack.pack(model, "host", tmp_path / "out", weights="float16", optimize="size")
-    whole = packed("small_vgg").manifest
+    whole = packed("mlp").manifest
     assert bundle.manifest.options.weights == "float16"
     assert bundle.manifest.params.nbytes < 0.55 * (whole.params.nbytes - whole.params.growth)
     result = bundle.verify()

@@ -222,7 +222,8 @@ class _Child:
         for number, name in enumerate(names):
             with self._outcome(name, last=False):
                 one = plan_of(_bound(self._tests[name].model), f"m{number}")
-                compile_object(one.functions, host_target(), folder / "alone.o")  # if this ends the process
+                # If this ends the process, it is this test's.
+                compile_object(one.functions, host_target(), folder / "alone.o", opt_level=0)
                 built[name] = one
         if not built:
             return

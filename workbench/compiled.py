@@ -84,14 +84,16 @@ def on_register_files(
     others: Iterable[str] = ("128x32", "256x16"),
     both: Iterable[str] | None = None,
 ) -> list[tuple[str, str]]:
-    """Pairs of a register file and a case: every case on those of ``swept``, the sentinels on the others.
+    """Pairs of a register file and a case: every case on those of ``swept``, and each sentinel on one of the
+    others in turn; with ``EDGEPACK_TEST_REGISTERS=all`` on each of them.
 
     Args:
         both: where there are many cases, those that are on all of ``swept`` beside the sentinels; the others
             are on one of them in turn, and on all with ``EDGEPACK_TEST_REGISTERS=all``.
     """
-    names, sentinels, swept = list(names), list(sentinels), list(swept)
-    everywhere = {*sentinels, *(names if both is None or os.environ.get(_REGISTERS) == "all" else both)}
+    names, sentinels, swept, others = list(names), list(sentinels), list(swept), list(others)
+    everything = os.environ.get(_REGISTERS) == "all"
+    everywhere = {*sentinels, *(names if both is None or everything else both)}
     assert everywhere <= set(names)
     first = [
         (registers, name)
@@ -99,7 +101,12 @@ def on_register_files(
         for number, name in enumerate(names)
         if name in everywhere or number % len(swept) == turn
     ]
-    return first + [(registers, name) for registers in others for name in sentinels]
+    return first + [
+        (registers, name)
+        for turn, registers in enumerate(others)
+        for number, name in enumerate(sentinels)
+        if everything or number % len(others) == turn
+    ]
 
 
 def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuTarget:

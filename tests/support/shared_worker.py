@@ -25,7 +25,10 @@ _STARTERS = (
     *("edgepack.commands.tune_programs", "edgepack.commands.tvm_library", "edgepack.pipeline.compile"),
 )
 #: What a worker does not look at.
-_PARENTS_ALONE = ("PYTEST_CURRENT_TEST", "EDGEPACK_CACHE_DIR", "EDGEPACK_CACHE_BYTES", "EDGEPACK_CACHE_KEY")
+_PARENTS_ALONE = (
+    *("PYTEST_CURRENT_TEST", "EDGEPACK_CACHE_DIR", "EDGEPACK_CACHE_BYTES", "EDGEPACK_CACHE_KEY"),
+    "TORCHINDUCTOR_CACHE_DIR",  # which an import of PyTorch sets
+)
 
 
 def _circumstances() -> tuple[Any, ...]:

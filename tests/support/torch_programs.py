@@ -23,6 +23,7 @@ from edgepack.compiler.frontend.torch.archive import load_program
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.programs.exporting import exported_program
 from edgepack.programs.flat import flattened
+from tests.support import shared_worker
 from tests.support.quantised_programs import quantised
 from tests.support.script_programs import scripts
 from workbench.models.evaluate import run_onnxruntime
@@ -284,10 +285,11 @@ def main() -> None:
     parts = (nested, cache, held, stream, halves, refused, quantised, scripts)
     chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
     found = {}
-    for part in chosen:
-        own = folder / part.__name__
-        own.mkdir()
-        found[part.__name__] = part(own)
+    with shared_worker.installed(setattr):
+        for part in chosen:
+            own = folder / part.__name__
+            own.mkdir()
+            found[part.__name__] = part(own)
     print(json.dumps(found))
 
 

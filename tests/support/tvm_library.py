@@ -6,14 +6,12 @@ the inputs of a run in the folder.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import lief
 import numpy as np
@@ -21,11 +19,9 @@ import torch
 import tvm
 from torch import nn
 
-import edgepack.commands.tvm_library as command
 import edgepack.torch
 from edgepack.errors import EdgepackError
-from edgepack.pipeline.worker_process import Worker
-from edgepack.system.progress import Progress
+from tests.support import shared_worker
 
 
 class Stream(nn.Module):
@@ -144,23 +140,9 @@ def _said(folder: Path, tries: dict[str, tuple[Any, Any, str, str]]) -> dict[str
     return found
 
 
-@contextlib.contextmanager
-def _one_worker() -> Iterator[None]:
-    """TVM and PyTorch are loaded once for all that is exported."""
-    with Worker() as worker:
-
-        @contextlib.contextmanager
-        def lent(*, progress: Progress) -> Iterator[Worker]:
-            worker.progress = progress
-            yield worker
-
-        with mock.patch.object(command, "Worker", lent):
-            yield
-
-
 def exported_for_tvm() -> dict[str, Any]:
     """The quick part: a stream for this machine and for 64-bit ARM, and what is refused at once."""
-    with tempfile.TemporaryDirectory() as place, _one_worker():
+    with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         found = {**streamed(folder), "refused": refused(folder)}
         library: Any = lief.parse(str(folder / "aarch64.so"))
@@ -173,7 +155,7 @@ def exported_for_tvm() -> dict[str, Any]:
 
 
 def main(place: str) -> None:
-    with _one_worker():
+    with shared_worker.installed(setattr):  # TVM and PyTorch are loaded once for all that is exported
         torch.manual_seed(0)
         parts: tuple[Callable[[Path], Any], ...] = (streamed, opened, not_taken)
         found = {one.__name__: one(Path(place)) for one in parts}

@@ -19,7 +19,9 @@ from workbench.models.odd import ODD
 from workbench.models.operators import CASES
 
 #: One device of each kind; ARMv7 and AArch64 have more in tests/test_end_to_end.py.
-KINDS = ("linux-armv7", "linux-riscv64", "linux-riscv64-v", "raspberrypi0", "raspberrypi5")
+KINDS = ("linux-armv7", "linux-riscv64-v", "raspberrypi0")
+#: Those that other compilers build for below, built with zig.
+BUILT_BY_OTHERS = ("linux-riscv64", "raspberrypi5")
 
 #: An ARMv6 CPU itself: its programs are static, so the emulator needs no libc, and Debian's is ARMv7. zig
 #: builds musl from its sources for it, a minute of CPU time. In `make test` the audit still finds
@@ -73,6 +75,7 @@ def _verify_as(bundle: edgepack.Bundle, cpu: str) -> Verification:
 #: Convolutions everywhere; products of matrices where tests/test_end_to_end.py has none of that kind of CPU.
 NETWORKS = (
     *((device, "ds_cnn") for device in KINDS),
+    *(pytest.param(device, "ds_cnn", marks=pytest.mark.slow) for device in BUILT_BY_OTHERS),
     ("linux-riscv64-v", "mlp"),
     pytest.param("linux-riscv64", "mlp", marks=pytest.mark.slow),
     *(pytest.param("linux-armv6-musl", name, marks=pytest.mark.slow) for name in ("ds_cnn", "mlp")),

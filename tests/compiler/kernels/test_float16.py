@@ -68,7 +68,7 @@ def test_every_number_is_converted_as_ieee_754_says(registers: str, tmp_path: Pa
         narrow = _cast(hard[dtype].size, "float32", dtype)
         plans[f"{dtype}_narrow"] = plan_of(narrow, f"{dtype}_narrow", target)
     assert all("elementwise" in step.kernel for built in plans.values() for step in built.plan.steps)
-    executor = Executor(plans, tmp_path, target, optimised=False)
+    executor = Executor(plans, tmp_path, target)
     with np.errstate(over="ignore", invalid="ignore"):
         for dtype, numpy_type in TYPES.items():
             (wide,) = executor.run(f"{dtype}_wide", [EVERY.view(numpy_type)])
@@ -148,7 +148,7 @@ def test_weights_stored_as_float16_give_the_same_bits(registers: str, tmp_path: 
         model = single((1, 16, 12, 12), body)
         plans[name] = plan_of(model, name, target)
         plans[f"{name}_half"] = plan_of(model, f"{name}_half", replace(target, float16_weights=True))
-    executor = Executor(plans, tmp_path, target, optimised=False)
+    executor = Executor(plans, tmp_path, target)
     x = np.random.default_rng(1).normal(scale=30, size=(1, 16, 12, 12)).astype(np.float32)
     for name in CASES:
         stored = {constant.dtype for constant in plans[f"{name}_half"].plan.constants}
@@ -176,7 +176,7 @@ def test_a_pair_of_convolutions_reads_float16_weights(tmp_path: Path) -> None:
     assert [step.kernel for step in plans["half"].plan.steps if "chained" in step.kernel]
     assert "float16" in {constant.dtype for constant in plans["half"].plan.constants}
     x = np.random.default_rng(1).normal(size=(1, 4, 131, 25)).astype(np.float32)
-    executor = Executor(plans, tmp_path, target, optimised=False)
+    executor = Executor(plans, tmp_path, target)
     np.testing.assert_array_equal(executor.run("half", [x])[0], executor.run("single", [x])[0])
 
 

@@ -81,7 +81,7 @@ def test_results_are_within_the_bound(kind: str, tmp_path: Path) -> None:
     target, names = (PI5, list(CASES)) if kind == "aarch64" else (narrow, ["cut", "short_blocks"])
     models = {name: _model(CASES[name]) for name in names}
     plans = {name: plan_of(model, name, target) for name, model in models.items()}
-    executor = Executor(plans, tmp_path, host_target(), optimised=False)
+    executor = Executor(plans, tmp_path, host_target())
     for name, model in models.items():
         assert "float16, by 16" in {k.parameters.get("products") for k in plans[name].plan.kernels}, name
         (spec,) = plans[name].plan.inputs

@@ -75,9 +75,15 @@ def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget) -> No
 @pytest.mark.parametrize(
     ("level", "allowed", "models"),
     [
-        (0, {"element"}, ("convolution", "rows")),
-        (1, {"element"}, ("attention",)),
-        (2, {"element", "contraction", "reduction", "rows", "partial_sums"}, ("attention", "rows")),
+        (0, {"element"}, ("convolution",)),
+        pytest.param(1, {"element"}, ("attention",), marks=pytest.mark.slow),
+        (2, {"element", "contraction", "reduction", "rows", "partial_sums"}, ("attention",)),
+        pytest.param(
+            2,
+            {"element", "contraction", "reduction", "rows", "partial_sums"},
+            ("rows",),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_each_level_of_optimisation(

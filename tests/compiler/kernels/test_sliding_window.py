@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -74,9 +78,29 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(TARGETS))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    triple, bits, registers, cache, optimize = TARGETS[request.param]
+#: What is tried on every target: blocks of channels and what is left of them, borders, steps, each kind of
+#: pool. Everything is on the first target, and on all of them in the slow tests.
+SENTINELS = (
+    *("3x3", "3x3, stride 2, channels left over", "3x3, many blocks", "3x3, more pixels", "5x5 on less"),
+    *("3x3, more channels than pixels", "dilated", "max", "average, ceil"),
+)
+FIRST, *OTHERS = TARGETS
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], Compiled]:
+    """The models of a target that are tried on every one, or all of them."""
+
+    @cache
+    def compiled(on: str, everything: bool) -> Compiled:
+        models = {name: model for name, model in MODELS.items() if everything or name in SENTINELS}
+        return _compiled(on, models, tmp_path_factory.mktemp("window"))
+
+    return compiled
+
+
+def _compiled(on: str, models: Mapping[str, onnx.ModelProto], folder: Path) -> Compiled:
+    triple, bits, registers, cache, optimize = TARGETS[on]
     target = CpuTarget(
         triple,
         vector_bits=bits,
@@ -87,11 +111,29 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
     # The code runs here, whatever it was chosen for: LLVM splits vectors that are too wide.
     here = CpuTarget(X86, "x86-64", vector_bits=bits)
-    return Compiled(MODELS, tmp_path_factory.mktemp("window"), target, machine=here)
+    return Compiled(models, folder, target, machine=here)
 
 
-@pytest.mark.parametrize("name", list(MODELS))
-def test_window_is_right(compiled: Compiled, name: str) -> None:
+@pytest.fixture(params=TARGETS)
+def compiled(request: pytest.FixtureRequest, library: Callable[[str, bool], Compiled]) -> Compiled:
+    return library(request.param, request.param == FIRST)
+
+
+@pytest.mark.parametrize(
+    ("on", "name"),
+    [
+        *((FIRST, name) for name in MODELS),
+        *((on, name) for on in OTHERS for name in SENTINELS),
+        *(
+            pytest.param(on, name, marks=pytest.mark.slow)
+            for on in OTHERS
+            for name in MODELS
+            if name not in SENTINELS
+        ),
+    ],
+)
+def test_window_is_right(library: Callable[[str, bool], Compiled], on: str, name: str) -> None:
+    compiled = library(on, on == FIRST or name not in SENTINELS)
     plan = compiled.plan(name)
     assert any(kernel.rule.startswith(("conv2d.depthwise", "pool2d")) for kernel in plan.kernels)
     compiled.check(name)

@@ -60,7 +60,7 @@ def test_candidates_compute_what_the_model_does(tmp_path: Path) -> None:
         said = {(k.rule, json.dumps(k.parameters, sort_keys=True)) for k in plans[f"t{number}"].plan.kernels}
         before = {(k.rule, json.dumps(k.parameters, sort_keys=True)) for k in plans["base"].plan.kernels}
         assert said != before
-    executor = Executor(plans, tmp_path / "kernels", optimised=False)
+    executor = Executor(plans, tmp_path / "kernels")
     inputs = random_inputs(model, 5)
     (expected,) = run_onnxruntime(model, inputs)
     for name in plans:

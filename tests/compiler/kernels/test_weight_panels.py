@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -68,6 +70,12 @@ WINOGRAD: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[int, int], str]] 
     "lines of several filters": (lambda: conv((1, 10, 70), 72, (7,), pads=(3, 3)), (1, 4), "fused"),
 }
 
+#: Cases whose panels others have too.
+SLOW = (
+    *("50 rows, one block in slices", "1x1, half a vector", "3x3 stride 2", "3x3 stride 2 in slices"),
+    *("2, 140 columns", "2, 256 columns", "4, 96 columns", "lines"),
+)
+
 
 def kind(registers: str, **options: object) -> CpuTarget:
     """A kind of CPU of a library for all of them, of small caches."""
@@ -84,26 +92,39 @@ def given() -> dict[str, Given]:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Compiled]:
-    folder = tmp_path_factory.mktemp("panels")
-    models = {name: make() for name, make in CASES.items()}
-    models |= {name: make() for name, (make, _, _) in WINOGRAD.items()}
-    return {one: Compiled(models, folder / one, kind(one), given=given()) for one in KINDS}
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Mapping[str, Compiled]]:
+    """The libraries that have a case, by kind of CPU."""
+
+    @cache
+    def made(slow: bool) -> Mapping[str, Compiled]:
+        folder = tmp_path_factory.mktemp("panels")
+        models = {name: make() for name, make in CASES.items() if (name in SLOW) == slow}
+        models |= {name: make() for name, (make, _, _) in WINOGRAD.items() if (name in SLOW) == slow}
+        return {one: Compiled(models, folder / one, kind(one), given=given()) for one in KINDS}
+
+    return lambda case: made(case in SLOW)
 
 
-@pytest.mark.parametrize("case", [*CASES, *WINOGRAD])
-def test_all_kinds_read_the_same_weights(compiled: Mapping[str, Compiled], case: str) -> None:
+def marked(cases: Iterable[str]) -> list[Any]:
+    """Names of cases, as parameters of a test."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in cases]
+
+
+@pytest.mark.parametrize("case", marked([*CASES, *WINOGRAD]))
+def test_all_kinds_read_the_same_weights(
+    compiled: Callable[[str], Mapping[str, Compiled]], case: str
+) -> None:
     """And compute with them what ONNX Runtime does."""
     read = []
-    for library in compiled.values():
+    for library in compiled(case).values():
         library.check(case, seed=3)
         read.append({one.sha256 for one in library.plan(case).constants})
     assert read[0] == read[1] == read[2]
 
 
-@pytest.mark.parametrize("case", WINOGRAD)
-def test_the_form_is_winograds(compiled: Mapping[str, Compiled], case: str) -> None:
-    for library in compiled.values():
+@pytest.mark.parametrize("case", marked(WINOGRAD))
+def test_the_form_is_winograds(compiled: Callable[[str], Mapping[str, Compiled]], case: str) -> None:
+    for library in compiled(case).values():
         assert any("winograd" in kernel.rule for kernel in library.plan(case).kernels)
 
 

@@ -49,6 +49,9 @@ WAYS: tuple[Way, ...] = (
     (4, "staged", "256x16", "x86-64-v3"),
     (4, "small blocks", "512x32", "x86-64-v4"),
 )
+#: The same tiles and forms as others of these, with other registers.
+SLOW: tuple[Way, ...] = ((2, "split", "256x16", "x86-64-v3"), (4, "small blocks", "512x32", "x86-64-v4"))
+
 #: What is tried in every way; all cases in the first one.
 SENTINELS = ("odd", "asymmetric", "many tiles", "bytes, zero point")
 TRIED = [(way, name) for way in WAYS for name in (CASES if way == WAYS[0] else SENTINELS)]
@@ -158,7 +161,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compile
 
 
 @pytest.mark.parametrize(
-    ("way", "name"), [pytest.param(way, name, id=f"{' '.join(map(str, way))}-{name}") for way, name in TRIED]
+    ("way", "name"),
+    [
+        pytest.param(
+            way, name, marks=[pytest.mark.slow] * (way in SLOW), id=f"{' '.join(map(str, way))}-{name}"
+        )
+        for way, name in TRIED
+    ],
 )
 def test_convolutions_are_exact(library: Callable[[Way], Compiled], way: Way, name: str) -> None:
     compiled, rng, (x, _) = library(way), np.random.default_rng(5), CASES[name][3][0]

@@ -70,7 +70,7 @@ def test_results_by_rows_are_those_of_whole_tensors(name: str, tmp_path: Path) -
         "whole": plan_of(model, "whole", target=ALONE),
         "by rows": plan_of(model, "rows", target=replace(ALONE, ram_bytes=1)),
     }
-    executor = Executor(plans, tmp_path, optimised=False)
+    executor = Executor(plans, tmp_path)
     for seed in (3, 4):
         inputs = random_inputs(model, seed)
         arrays = list(inputs.values())

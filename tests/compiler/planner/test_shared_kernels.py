@@ -87,7 +87,7 @@ def plans() -> dict[str, Built]:
 
 @pytest.fixture(scope="module")
 def executor(plans: dict[str, Built], tmp_path_factory: pytest.TempPathFactory) -> Executor:
-    return Executor(plans, tmp_path_factory.mktemp("shared"), optimised=False)
+    return Executor(plans, tmp_path_factory.mktemp("shared"))
 
 
 @pytest.mark.parametrize("name", MODELS)

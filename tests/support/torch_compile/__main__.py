@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
 
 import edgepack.torch as edgepack_torch
+from tests.support import shared_worker
 from tests.support.torch_compile.cached import kept, keys
 from tests.support.torch_compile.compared import Kept
 from tests.support.torch_compile.networks import (
@@ -63,9 +64,10 @@ def main() -> None:
     found: dict[str, Any] = {"listed": "edgepack" in list_backends()}
     if not found["listed"]:  # an installation of another version than this one
         register_backend(edgepack_torch.backend, name="edgepack")
-    for part in PARTS[sys.argv[1]] if sys.argv[1:] else QUICK:
-        found[part.__name__] = part()
-        torch._dynamo.reset()
+    with shared_worker.installed(setattr):
+        for part in PARTS[sys.argv[1]] if sys.argv[1:] else QUICK:
+            found[part.__name__] = part()
+            torch._dynamo.reset()
     print(json.dumps(found))
 
 
