@@ -76,30 +76,34 @@ def test_the_readme_says_what_to_link_with(packed: Pack) -> None:
     assert "(`-lm`)" in (packed("cortex-m4").path / "README.md").read_text()
 
 
-def test_bench_counts_the_instructions_of_a_run_and_of_each_step(packed: Pack) -> None:
+@pytest.mark.parametrize(
+    ("device", "model"), [FIRMWARE[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in FIRMWARE[1:])]
+)
+def test_bench_counts_the_instructions_of_a_run_and_of_each_step(
+    device: str, model: str, packed: Pack
+) -> None:
     """Exactly: with ticks of another length they are as many; steps are the run but for what calls them."""
-    for device, model in FIRMWARE:
-        bundle = packed(device, model)
-        measured = bundle.bench(runs=3)
-        counted = measured.instructions
-        assert counted is not None and counted.repeatable
-        assert bundle.bench(warmup=1).instructions == counted
-        steps = len(bundle.manifest.steps)
-        assert len(counted.steps) == steps and min(counted.steps) > 50
-        assert abs(counted.run - sum(counted.steps)) < 40 * steps
-        assert max(counted.steps) > 100_000
-        said = measured.to_json()
-        assert said["instructions"]["run"] == counted.run
-        assert not any(key.endswith(("_ms", "_us")) for key in said)
-        call = qemu_system.call(
-            device_of(bundle.manifest.device),
-            [bundle.path / "bin" / f"{model}.elf", "bench", "--instructions"],
-            cwd=bundle.path,
-        )
-        longer = ["shift=9,sleep=off" if word == "shift=7,sleep=off" else word for word in call.argv]
-        printed = json.loads(subprocess.check_output(longer, text=True))
-        assert set(printed["run_instructions"]) == {counted.run}
-        assert printed["step_instructions"] == list(counted.steps)
+    bundle = packed(device, model)
+    measured = bundle.bench(runs=3)
+    counted = measured.instructions
+    assert counted is not None and counted.repeatable
+    assert bundle.bench(warmup=1).instructions == counted
+    steps = len(bundle.manifest.steps)
+    assert len(counted.steps) == steps and min(counted.steps) > 50
+    assert abs(counted.run - sum(counted.steps)) < 40 * steps
+    assert max(counted.steps) > 100_000
+    said = measured.to_json()
+    assert said["instructions"]["run"] == counted.run
+    assert not any(key.endswith(("_ms", "_us")) for key in said)
+    call = qemu_system.call(
+        device_of(bundle.manifest.device),
+        [bundle.path / "bin" / f"{model}.elf", "bench", "--instructions"],
+        cwd=bundle.path,
+    )
+    longer = ["shift=9,sleep=off" if word == "shift=7,sleep=off" else word for word in call.argv]
+    printed = json.loads(subprocess.check_output(longer, text=True))
+    assert set(printed["run_instructions"]) == {counted.run}
+    assert printed["step_instructions"] == list(counted.steps)
 
 
 def test_the_clock_measures_times_where_it_is_not_told_to_count(packed: Pack) -> None:

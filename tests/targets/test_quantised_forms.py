@@ -184,7 +184,7 @@ FIRMWARE = {
 @pytest.mark.parametrize(
     ("device", "names"),
     [
-        *((one, FEW) for one in ("cortex-m4", "cortex-m55", "cortex-m0plus")),
+        *((one, FEW) for one in ("cortex-m4", "cortex-m55")),
         *(pytest.param(one, tuple(MODELS), marks=pytest.mark.slow) for one in FIRMWARE),
     ],
 )

@@ -17,7 +17,10 @@ from workbench.models import save
 from workbench.models.builder import Graph
 
 #: The others have the kernels of these, or are here with ``-m slow``.
-DEVICES = ("cortex-m4", "cortex-m55", "esp32-c3", pytest.param("cortex-m0plus", marks=pytest.mark.slow))
+DEVICES = (
+    *("cortex-m55", "esp32-c3"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("cortex-m4", "cortex-m0plus")),
+)
 
 
 class Network(Graph):
