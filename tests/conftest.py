@@ -14,8 +14,9 @@ from tests.support.model import write_model
 
 #: About how many seconds the longest files take (`pytest --durations=0` says how long their tests do).
 SECONDS = {
-    "test_end_to_end.py": 47,
-    "torch/test_compile.py": 40,
+    "test_end_to_end.py": 45,
+    "torch/test_compile.py": 60,
+    "compiler/frontend/torch/test_programs.py": 50,
     "targets/test_quantised_forms.py": 30,
     "targets/test_cortex_m.py": 27,
     "compiler/kernels/test_operators.py": 26,

@@ -36,6 +36,7 @@ from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import check_opt_level, check_optimize, with_ram_budget
 from edgepack.errors import ConfigError, EdgepackWarning, ModelError
 from edgepack.formats.platform import npm
+from edgepack.objectfiles.audit import load_in_background
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.cache import Cache
 from edgepack.pipeline.compile import Compiler, Imported, Quantised
@@ -105,11 +106,11 @@ def _pack(
         compiler.preparation(),
         kept_stages(stages_folder, force=options.force) as kept,
     ):
+        load_in_background()
         with Worker(progress=stages) as worker, naming_model(model, place.job):
             work = Compiler(worker, cache)
             rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
-            source = packed_job(job, rounded) if rounded else job
-            imported = work.import_model(source, place.job / "import")
+            imported = work.import_model(packed_job(job, rounded) if rounded else job, place.job / "import")
             compiled = compile_for_targets(work, imported, wanted, place.job, kept.folder)
         _check_speed(model, compiled, strict=options.strict_speed)
         recipe = Recipe(

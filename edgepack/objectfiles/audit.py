@@ -5,7 +5,9 @@ Runs after linking, before a bundle is written. What was found goes into the man
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from edgepack.config.device import Device
@@ -13,7 +15,14 @@ from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.base import format_for
 from edgepack.objectfiles.report import AuditKind, AuditReport
 
-__all__ = ["audit"]
+__all__ = ["audit", "load_in_background"]
+
+
+def load_in_background() -> None:
+    """Import LIEF, which reads object files, in a thread: that takes half a second or more of one core, and
+    none is read before the model is compiled, in another process. Who ends meanwhile waits for it: a thread
+    that ends with the interpreter would leave a half-made module of C++."""
+    threading.Thread(target=import_module, args=("lief",)).start()
 
 
 def audit(
