@@ -222,12 +222,11 @@ class _Child:
         for number, name in enumerate(names):
             with self._outcome(name, last=False):
                 one = plan_of(_bound(self._tests[name].model), f"m{number}")
-                # If this ends the process, it is this test's.
-                compile_object(one.functions, host_target(), folder / "alone.o", opt_level=0)
+                compile_object(one.functions, host_target(), folder / "alone.o")  # if this ends the process
                 built[name] = one
         if not built:
             return
-        executor = Executor(built, folder)
+        executor = Executor(built, folder, optimised=True)
         for name, one in built.items():
             with self._outcome(name):
                 test = self._tests[name]

@@ -122,7 +122,7 @@ def joined(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
 
 
 #: Of firmware, in `make test`: every kind of window, and reductions around a quad.
-FEW = ("sums of 5", "sums of 67", "first layer", "window", "groups of 4")
+FEW = ("sums of 5", "sums of 67", "first layer", "window", "signal", "groups of 4")
 
 #: Of emulated CPUs, in `make test`: every kind of window, and depths around the pairs, quads and eights of
 #: their instructions and the unrolls of these. Weights of 7 bits have kernels of their own on x86 alone, and

@@ -53,6 +53,10 @@ NETWORKS = (
 )
 
 
+#: Rules of kernels at the second level of optimisation.
+LEVEL_2 = {"element", "contraction", "reduction", "rows", "partial_sums"}
+
+
 def target(**capabilities: Any) -> GpuTarget:
     return GpuTarget("opencl", host_target(), **capabilities, speed=FREE_COPIES)
 
@@ -77,13 +81,8 @@ def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget) -> No
     [
         (0, {"element"}, ("convolution",)),
         pytest.param(1, {"element"}, ("attention",), marks=pytest.mark.slow),
-        (2, {"element", "contraction", "reduction", "rows", "partial_sums"}, ("attention",)),
-        pytest.param(
-            2,
-            {"element", "contraction", "reduction", "rows", "partial_sums"},
-            ("rows",),
-            marks=pytest.mark.slow,
-        ),
+        (2, LEVEL_2, ("attention",)),
+        pytest.param(2, LEVEL_2, ("rows",), marks=pytest.mark.slow),
     ],
 )
 def test_each_level_of_optimisation(

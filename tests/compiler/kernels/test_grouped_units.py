@@ -131,12 +131,7 @@ def _check(built: Mapping[str, Built], bits: str, folder: Path) -> None:
     [
         ("linux-x86_64-vnni", 16, "llvm.x86.avx512.vpdpbusd.512", tuple(CASES)),
         pytest.param(
-            "linux-x86_64-avxvnni",
-            8,
-            "llvm.x86.avx512.vpdpbusd.256",
-            NARROW,
-            marks=pytest.mark.slow,
-            id="linux-x86_64-avxvnni",
+            *("linux-x86_64-avxvnni", 8, "llvm.x86.avx512.vpdpbusd.256", NARROW), marks=pytest.mark.slow
         ),
         ("raspberrypi5", 4, "llvm.aarch64.neon.sdot.v4i32.v16i8", NARROW),
     ],

@@ -100,12 +100,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], C
 
 
 def _compiled(on: str, models: Mapping[str, onnx.ModelProto], folder: Path) -> Compiled:
-    triple, bits, registers, cache, optimize = TARGETS[on]
+    triple, bits, registers, l1d_bytes, optimize = TARGETS[on]
     target = CpuTarget(
         triple,
         vector_bits=bits,
         vector_registers=registers,
-        l1d_bytes=cache,
+        l1d_bytes=l1d_bytes,
         threads=3,
         optimize=optimize,  # type: ignore[arg-type]
     )

@@ -49,7 +49,7 @@ WAYS: tuple[Way, ...] = (
     (4, "staged", "256x16", "x86-64-v3"),
     (4, "small blocks", "512x32", "x86-64-v4"),
 )
-#: The same tiles and forms as others of these, with other registers.
+#: A tile and a form that others of these have; small blocks, which test_winograd.py has of floats.
 SLOW: tuple[Way, ...] = ((2, "split", "256x16", "x86-64-v3"), (4, "small blocks", "512x32", "x86-64-v4"))
 
 #: What is tried in every way; all cases in the first one.
