@@ -39,7 +39,7 @@ from edgepack.commands.tune_ranking import Ranking
 from edgepack.commands.tune_rounds import FAILED, LEAST_GAIN, Group
 from edgepack.config.device import load_device
 from edgepack.config.tuned import TunedFile, read_all_tuned
-from edgepack.options import PackOptions, RunOptions
+from edgepack.options import PackOptions
 
 #: Candidates of a group that were measured, below which it has no ranking.
 FEWEST = 4
@@ -144,9 +144,11 @@ def _mean_ratio(values: Sequence[float]) -> float:
 def neighbourhoods(model: Path, device: str) -> tuple[list[Group], str]:
     """The groups of a model with the neighbours of the rules' own choices, and the kind of CPU."""
     profile = load_device(device)
-    with tempfile.TemporaryDirectory() as folder:
-        programs = Programs(model, profile, PackOptions(), RunOptions(device=profile), Path(folder))
-        return programs.groups(programs.packed(())), programs.target.cpu_kind
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Programs(model, profile, PackOptions(), Path(folder)) as programs,
+    ):
+        return programs.groups(()), programs.target.cpu_kind
 
 
 def main() -> None:

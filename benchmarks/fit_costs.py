@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import note, read_section, read_tables, replace_section, table
 from small_networks import drawn
 
+import edgepack
 from edgepack import resources
-from edgepack.commands.tune_programs import Program, Programs
 from edgepack.compiler.backends.llvm import compile_alone
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.choose import choose, frontend_of
@@ -51,8 +51,8 @@ from edgepack.compiler.planner.build import select_kernels
 from edgepack.compiler.planner.predicted import compared_layers, compared_schedules, rule_and_type
 from edgepack.config.device import Device, load_device
 from edgepack.config.device_sections import CostTable
+from edgepack.config.tuned import TunedFile, write_tuned
 from edgepack.objectfiles.code_size import section_bytes
-from edgepack.options import PackOptions, RunOptions
 from edgepack.plan.costs import COMPARED, NEVER, InstructionCosts
 from edgepack.plan.tuned import TunedChoice
 from workbench.models import vision
@@ -120,10 +120,8 @@ def samples(model: Path, device: Device) -> Iterator[Sample]:
     )
     assert target.costs is not None
     with tempfile.TemporaryDirectory() as folder:
-        programs = Programs(
-            model, without_costs(device), PackOptions(), RunOptions(device=device), Path(folder)
-        )
-        rules = programs.packed(())
+        plain = without_costs(device)
+        rules = edgepack.pack(model, plain, Path(folder) / "rules")
         prefix = f"edgepack_{rules.manifest.name}_"
         frontend = frontend_of(choose(model))
         place = Path(folder) / "imported"
@@ -133,7 +131,7 @@ def samples(model: Path, device: Device) -> Iterator[Sample]:
         forms = preferred_forms(target)
         lowered = lower_with_graphs(loaded.module, loaded.graphs, forms, loaded.layout)
         program, selector = select_kernels(lowered, loaded.signature, target, symbol_prefix=prefix)
-        first = counts(programs, rules)
+        first = counts(rules, device)
         layers = []
         for calls in compared_layers(program, selector, nothing_given):
             made = calls[0].implementation
@@ -155,20 +153,20 @@ def samples(model: Path, device: Device) -> Iterator[Sample]:
                 for call, _, one in here
                 if one.made.schedule is not None
             ]
-            other = programs.packed(chosen)
-            then = counts(programs, other)
+            write_tuned(file := Path(folder) / "chosen.json", TunedFile(tuple(chosen)))
+            other = edgepack.pack(model, plain, Path(folder) / "other", tuned=[file], force=True)
+            then = counts(other, device)
             for call, own, one in here:
                 before, after = (sum(found[symbol] for symbol in call.symbols) for found in (first, then))
                 yield Sample(rule_and_type(call), own, one.after, after / before)
-            programs.discard(other)
 
 
-def counts(programs: Programs, program: Program) -> dict[str, int]:
+def counts(bundle: edgepack.Bundle, device: Device) -> dict[str, int]:
     """Instructions of a run by kernel."""
-    measurement = programs.measured(program, runs=1)
+    measurement = bundle.bench(runs=1, device=device)
     assert measurement.instructions is not None
     found: dict[str, int] = {}
-    steps = program.manifest.code(measurement.variant).steps
+    steps = bundle.manifest.code(measurement.variant).steps
     for step, count in zip(steps, measurement.instructions.steps, strict=True):
         found[step.kernel] = found.get(step.kernel, 0) + count
     return found
@@ -233,22 +231,20 @@ class Image:
 def image(model: Path, device: Device) -> Image:
     """The image of a model."""
     with tempfile.TemporaryDirectory() as folder:
-        options = PackOptions(cache=False)
-        programs = Programs(model, device, options, RunOptions(device=device), Path(folder))
         started = time.process_time(), sum(_children())
-        program = programs.packed(())
+        bundle = edgepack.pack(model, device, Path(folder) / "bundle", cache=False)
         seconds = time.process_time() - started[0] + sum(_children()) - started[1]
-        (elf,) = (program.root / "bin").glob("*.elf")
+        (elf,) = (bundle.path / "bin").glob("*.elf")
         sizes = section_bytes(elf)
-        measurement = programs.measured(program, runs=1)
+        measurement = bundle.bench(runs=1, device=device)
         assert measurement.instructions is not None
-        kernels = program.manifest.code(measurement.variant).kernels
+        kernels = bundle.manifest.code(measurement.variant).kernels
         return Image(
             measurement.instructions.run,
             sum(sizes.get(one, 0) for one in FLASH),
             sum(sizes.get(one, 0) for one in RAM),
             seconds,
-            programs.is_right(program),
+            bundle.verify(device=device).ok,
             sum("predicted" in kernel.parameters for kernel in kernels),
         )
 

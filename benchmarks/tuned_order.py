@@ -23,6 +23,7 @@ from markdown import table
 from networks import save
 
 from edgepack.commands.tune import Search
+from edgepack.commands.tune_device import OnDevice
 from edgepack.commands.tune_programs import Programs
 from edgepack.config.device import load_device
 from edgepack.config.tuned import TunedFile
@@ -33,8 +34,8 @@ from edgepack.system.progress import Stages
 class Recorded(Search):
     """A search that notes how fast a run is after each program."""
 
-    def __init__(self, programs: Programs, path: Path, trials: int, *, by_model: bool) -> None:
-        super().__init__(programs, path, TunedFile(), Stages(None), None, trials, by_model=by_model)
+    def __init__(self, device: OnDevice, path: Path, trials: int, *, by_model: bool) -> None:
+        super().__init__(device, path, TunedFile(), Stages(None), None, trials, by_model=by_model)
         self.after: list[float] = []
 
     def _save(self) -> None:
@@ -48,9 +49,10 @@ def gains(model: Path, device: str, trials: int, *, by_model: bool) -> tuple[lis
     profile = load_device(device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        programs = Programs(model, profile, PackOptions(), RunOptions(device=profile), folder)
-        search = Recorded(programs, folder / "tuned.json", trials, by_model=by_model)
-        found = search.found()
+        with Programs(model, profile, PackOptions(), folder) as programs:
+            on = OnDevice(programs, RunOptions(device=profile))
+            search = Recorded(on, folder / "tuned.json", trials, by_model=by_model)
+            found = search.found()
     return search.after, found.unit
 
 

@@ -41,7 +41,7 @@ from edgepack.render.names import model_symbol
 from edgepack.text.printable import printable
 from edgepack.version import __version__
 
-__all__ = ["Built", "make_manifest"]
+__all__ = ["Built", "code_of", "make_manifest"]
 
 #: Characters of what a compiler says of itself.
 _LONGEST = 300
@@ -119,7 +119,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
         artifacts=tuple(built.artifacts),
         web_threads=built.web_threads,
         footprint=built.footprint,
-        **_code(plan, recipe.placed),
+        **code_of(plan, recipe.placed),
         variants=tuple(_variant(*one) for one in variants),
         recorded=built.recorded,
         warnings=tuple(dict.fromkeys(warnings)),
@@ -130,7 +130,7 @@ def _pieces(recipe: Recipe) -> tuple[ParamsPiece, ...]:
     return () if recipe.placed is None else recipe.placed.pieces
 
 
-def _code(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
+def code_of(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:
     """What a manifest says of a plan's kernels and their memory."""
     kernels = {kernel.symbol: kernel for kernel in plan.kernels}
     executions = list(zip(plan.steps, plan.executions(), strict=True))
@@ -198,7 +198,7 @@ def _variant(variant: Variant, compiled: Compiled, read: dict[str, int]) -> Vari
         cpu_requires=device.cpu_requires,
         params_read=read["read"],
         params_own=read["own"],
-        **_code(variant.plan),
+        **code_of(variant.plan),
     )
 
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,16 +14,16 @@ from typing import Any
 from typing_extensions import Unpack
 
 from edgepack.commands.model_file import check_model_file
-from edgepack.commands.tune_programs import Program, Programs, compared, run_of
+from edgepack.commands.tune_device import OnDevice, run_of
+from edgepack.commands.tune_programs import Programs
 from edgepack.commands.tune_ranking import Ranking
-from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds
+from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds, Speedup
 from edgepack.config.device import Device, load_device
 from edgepack.config.option_checks import check_options, with_ram_budget
 from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
-from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
+from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
 from edgepack.plan.tuned import TunedChoice
-from edgepack.runners.bench import Measurement
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
@@ -33,23 +34,18 @@ __all__ = ["Search", "Tuned", "tune"]
 #: Minutes of a search to which no end is given.
 DEFAULT_MINUTES = 10.0
 
-#: The incumbent's own runs differ by more than this part: the round says nothing, and is done again.
-DISTURBED = 0.10
-
-#: Measurements of each program when the whole network is compared, in turns.
-TURNS = 5
-
 #: A whole run has to be faster by this part at least.
 LEAST_WHOLE = 0.003
 
-#: Rounds after which groups that were made faster get the neighbours of what they are now.
-MOVES = 3
+#: Rounds after which groups that were made faster get the neighbours of what they are now: of one version
+#: each, and of several.
+MOVES, WIDE_MOVES = 3, 2
+
+#: Candidates of a group in a round at most: what was measured is to say what is measured next.
+WIDEST, FIRST = 6, 3
 
 #: The part of the time left that the first look for candidates takes; each further one takes twice as much.
 LOOKING, MOST_LOOKING = 0.1, 0.4
-
-#: How often a device that does not answer is asked again, and seconds between.
-ASKED_AGAIN, PAUSE = 3, 10.0
 
 
 @dataclass(frozen=True)
@@ -59,10 +55,10 @@ class Tuned:
     Attributes:
         path: the file.
         choices: key and gain of each group of the model for which the file has a schedule now.
-        trials: programs with candidates that were measured.
+        trials: versions of the model with candidates that were measured.
         failed: candidates that crashed, hung, or computed something else.
         disturbed: rounds that were measured again because the device was busy or throttled.
-        noise: by how much a run's time differed from turn to turn, as a part of it; 0 of counts.
+        noise: standard error of how many times as fast a run is; 0 of counts.
         before, after: a run by the rules' own schedules and by the tuned ones: milliseconds, or instructions.
         unit: "ms" or "instructions".
         kept: whether the whole network is faster; otherwise the file has no new schedules.
@@ -111,15 +107,16 @@ def tune(
 ) -> Tuned:
     """Search for faster schedules of a model's kernels, by measuring them on the device.
 
-    Each trial is a program of the whole model in which many kernels have another schedule, each step of which
-    is timed in turns with the same steps of the best program so far. Nothing is installed on the device.
+    Each trial is a version of the whole model in which many kernels have another schedule, each step of which
+    is timed in turns with the same steps of the best version so far, by one program that has several of them.
+    Nothing is installed on the device.
 
     Args:
         model: its file.
         device: a device's name, a path to its YAML file, or the device.
         output: the file of tuned schedules; what it has is the start, and what was tried is not tried again.
         minutes: that it may take; default 10, where no number of trials is given.
-        trials: programs with candidates that it may measure.
+        trials: versions of the model with candidates that it may measure.
         progress: as for :func:`edgepack.pack`; a round is a stage.
         options: as for :func:`edgepack.check`; and ``runner``: where programs run, as for ``Bundle.bench``
             (``ssh:user@board``, ``adb``), default this machine or what the device says (microcontrollers'
@@ -151,19 +148,24 @@ def tune(
     known = read_tuned(path) if path.exists() else TunedFile()
     where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
     of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
-    with temporary_folder() as folder:
-        programs = Programs(source, profile, PackOptions(**of_pack), where, Path(folder))
+    with temporary_folder() as folder, Programs(source, profile, PackOptions(**of_pack), folder) as programs:
         programs.beside = known.for_cpus(programs.target.tuned_kinds[1:])
-        return Search(programs, path, known, Stages(undisturbed(progress)), limit, trials).found()
+        place = OnDevice(programs, where)
+        return Search(place, path, known, Stages(undisturbed(progress)), limit, trials).found()
 
 
 class Search:
     """A search for one model on one device; without ``by_model`` the nearest candidates are measured first,
-    not the best by prediction."""
+    not the best by prediction.
+
+    Attributes:
+        trials: versions with candidates that were measured, and ``failed`` candidates that do not run, or
+            compute something else.
+    """
 
     def __init__(
         self,
-        programs: Programs,
+        device: OnDevice,
         path: Path,
         known: TunedFile,
         stages: Stages,
@@ -172,194 +174,169 @@ class Search:
         *,
         by_model: bool = True,
     ) -> None:
-        self.programs, self.path, self.known, self.stages = programs, path, known, stages
+        self.device, self.path, self.known, self.stages = device, path, known, stages
         self.end = None if minutes is None else time.monotonic() + 60 * minutes
         self.most = trials
-        self.trials = self.failed = self.disturbed = self.rounds_done = 0
-        self.longest = self.looking = 0.0
+        self.trials = self.failed = self.rounds_done = self.moved = 0
+        self.looking = self.of_wave = 0.0
         self.part = LOOKING
-        self.moved = 0
         self.ranking = Ranking(by_model=by_model)
-        self.gone: EdgepackError | None = None
+        self.won: dict[str, tuple[float, Candidate]] = {}
+        self.suspects: list[dict[str, Candidate]] = []
         self.new: set[str] = set()
 
     def found(self) -> Tuned:
         self.stages("tune", "the program to begin with")
-        self.rules = self.programs.packed(())
-        if not self.programs.is_right(self.rules):
-            raise CheckFailedError(
-                "The model's program does not compute what it should to begin with.",
-                hint="`edgepack pack` and `edgepack verify` say more.",
-            )
-        first = self.programs.settle(self.rules)
-        self.counted = first.instructions is not None
-        self.where = first.where + (f", {first.backend}" if self.programs.gpu else "")
+        first = self.device.settle()
         self.rounds = Rounds.resumed(
-            self.known, self.programs.target.tuned_kinds[0], __version__, counted=self.counted
+            self.known, self.device.programs.target.tuned_kinds[0], __version__, counted=self.device.counted
         )
-        self.best = self.rules
-        if self.rounds.best:
-            self.best = self.programs.packed(self.rounds.choices())
-            if not self.programs.is_right(self.best):
-                self.best, self.rounds.best = self.rules, {}
+        if self.rounds.best and self.device.compared((), [self.rounds.choices()]) == [None]:
+            self.rounds.best = {}
         groups: Sequence[Group] = self._groups()
-        self.shares = self._shares(groups, first)
-        while self._more():
-            if self.new and self.rounds_done - self.moved >= MOVES:
-                groups = self._nearer(groups)
-            picks = self._picks(groups)
-            if not picks and (self.new or self.programs.cut_short):
-                groups = self._nearer(groups)
-                picks = self._picks(groups)
-            if not picks:
+        self.shares, self.before = self.device.share(groups, first), run_of(first)
+        while self._room() > 0:
+            if self.new and self.rounds_done - self.moved >= (WIDE_MOVES if self._widest() > 1 else MOVES):
+                groups = self._nearer(groups, self.new)
+            versions = self._versions(groups)
+            if not versions:
+                groups = self._nearer(groups, ())
+                versions = self._versions(groups)
+            if not versions:
                 break
-            self._round(groups, picks)
+            self._round(groups, versions)
+        if self.won:
+            self._round(groups, ())
         return self._whole()
 
     def _groups(self, wanted: Collection[str] = ()) -> list[Group]:
-        """The groups of the best program, with candidates."""
+        """The groups of the best version, with candidates that were not tried."""
         started = time.monotonic()
         seconds = None if self.end is None else self.part * max(0.0, self.end - started)
         self.part = min(MOST_LOOKING, 2 * self.part)
-        found = self.programs.groups(self.best, wanted, seconds)
+        programs, tried = self.device.programs, self.rounds.tried
+        found = programs.groups(self.rounds.choices(), sorted(wanted), tried, seconds)
         self.looking = max(self.looking, time.monotonic() - started)
         return found
 
-    def _picks(self, groups: Sequence[Group]) -> dict[str, Candidate]:
-        """What the next round measures: for each group that is worth it one of its candidates."""
-        self.ranking.fit(groups, self.rounds.gains)
-        return self.ranking.picks(groups, self.shares, self.rounds.tried)
-
-    def _nearer(self, groups: Sequence[Group]) -> Sequence[Group]:
-        """The groups, those that were made faster with the neighbours of what they are now, if there is
-        time."""
-        wanted, self.new = self.new, set()
-        if self.end is not None and time.monotonic() + self.looking + 1.5 * self.longest >= self.end:
+    def _nearer(self, groups: Sequence[Group], wanted: Collection[str]) -> Sequence[Group]:
+        """The groups, those that are wanted with candidates near to what they are now, if there is time."""
+        self.moved = self.rounds_done
+        if self.end is not None and time.monotonic() + self.looking + 3 * self.of_wave >= self.end:
+            self.new = set()
             return groups
-        before, self.moved = {group.key: group for group in groups}, self.rounds_done
-        return [one if one.candidates else before.get(one.key, one) for one in self._groups(wanted)]
+        before = {group.key: group for group in groups}
+        found = [one if one.candidates else before.get(one.key, one) for one in self._groups(wanted)]
+        self.new = set()
+        return found
 
-    def _shares(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
-        """What part of a run each group takes."""
-        alone = compared((self.rules, [first]), (self.rules, [first]))
-        return {group.key: alone.share(group.nodes) for group in groups}
+    def _widest(self) -> int:
+        """How many versions with candidates a round may have, whatever it takes."""
+        return min(WIDEST if self.of_wave else FIRST, max(1, self.device.programs.most_versions - 2))
 
-    def _more(self) -> bool:
-        """Whether there is room for another round, and for the comparison at the end."""
-        if self.most is not None and self.trials >= self.most:
-            return False
-        return self.end is None or time.monotonic() + 1.5 * self.longest < self.end
+    def _room(self) -> int:
+        """How many the next round may have: there is to be time for it, for another one that confirms what it
+        finds, and for the comparison at the end."""
+        most = self._widest()
+        if self.most is not None:
+            most = min(most, self.most - self.trials)
+        if self.end is not None:
+            waves = (self.end - time.monotonic()) / (self.of_wave or 1.0) - 2
+            # Beside the candidates there are the incumbent and what the round confirms.
+            most = min(most, int(waves) * self.device.programs.beside_each_other - 2)
+        return most
 
     # A round -----------------------------------------------------------------------------------------------
 
-    def _round(self, groups: Sequence[Group], picks: Mapping[str, Candidate]) -> None:
-        """Builds a program with a candidate for each of some groups, and measures it; where it is wrong or
-        does not run, its halves."""
+    def _versions(self, groups: Sequence[Group]) -> list[dict[str, Candidate]]:
+        """What the next round measures: versions, in which groups that are worth it have a candidate each; of
+        a version that was wrong or did not run each half."""
+        room = max(1, self._room())
+        found, self.suspects = self.suspects[:room], self.suspects[room:]
+        self.ranking.fit(groups, self.rounds.gains)
+        tried = {key: dict(ratios) for key, ratios in self.rounds.tried.items()}
+        for version in (*found, *self.suspects):
+            for key, candidate in version.items():
+                tried.setdefault(key, {})[candidate.digest] = 1.0
+        while len(found) < room and (picks := self.ranking.picks(groups, self.shares, tried)):
+            for key, candidate in picks.items():
+                tried.setdefault(key, {})[candidate.digest] = 1.0
+            found.append(picks)
+        return found
+
+    def _round(self, groups: Sequence[Group], versions: Sequence[dict[str, Candidate]]) -> None:
+        """Measures versions with candidates beside the incumbent, and once more the winners of the last
+        round: of many that are measured some seem faster by chance."""
         started = time.monotonic()
         self.rounds_done += 1
-        self.trials += 1
+        self.trials += len(versions)
         name = f"round {self.rounds_done}"
-        self.stages(name, f"{len(picks)} candidates")
-        program = comparison = None
-        try:
-            program = self.programs.packed(self.rounds.choices(picks))
-            if self.programs.is_right(program):
-                comparison = self._compared(self.best, program)
-        except EdgepackError:
-            self._check_device()
-        if program is not None:
-            self.programs.discard(program)
-        if comparison is None:
-            self._halves(groups, picks)
-            return
-        before = dict(self.rounds.best)
-        won = self.rounds.measured(groups, picks, comparison)
-        if won:
-            won = self._confirmed(groups, won, before)
-            self.new |= won.keys()
+        count = sum(map(len, versions))
+        self.stages(name, f"{count} candidates")
+        confirming = [{key: candidate for key, (_, candidate) in self.won.items()}] if self.won else []
+        others = [self.rounds.choices(version) for version in (*versions, *confirming)]
+        found = self.device.compared(self.rounds.choices(), others)
+        faster: dict[str, tuple[float, Candidate]] = {}
+        for version, comparison in zip(versions, found, strict=False):
+            if comparison is None:
+                self._suspect(version)
+                continue
+            for key, speedup in self.rounds.measured(groups, version, comparison).items():
+                if speedup.ratio > faster.get(key, (0.0,))[0]:
+                    faster[key] = speedup.ratio, version[key]
+        confirmed = self._confirmed(groups, found[-1]) if confirming else {}
+        self._win(faster, confirmed)
         self._save()
-        self.stages(name, f"{len(won)} of {len(picks)} candidates are faster")
-        self.longest = max(self.longest, time.monotonic() - started)
+        said = f"{len(faster)} of {count} candidates are faster"
+        self.stages(name, said + (f", {len(confirmed)} of the last round's confirmed" if confirming else ""))
+        waves = ceil((1 + len(others)) / self.device.programs.beside_each_other)
+        self.of_wave = max(self.of_wave, (time.monotonic() - started) / waves)
 
-    def _confirmed(
-        self, groups: Sequence[Group], won: dict[str, float], before: Mapping[str, TunedChoice]
-    ) -> dict[str, float]:
-        """Those of the groups that are faster once more, in a program with all of them: of many that are
-        measured some seem so by chance. The others get back what they had ``before``."""
-        program = self.programs.packed(self.rounds.choices())
-        if not self.counted:
-            try:
-                again = self._compared(self.best, program)
-            except EdgepackError:
-                self._check_device()
-                again = None
-            lost = self.rounds.confirmed([group for group in groups if group.key in won], again, before)
-            won = {key: speedup for key, speedup in won.items() if key not in lost}
-            if lost:
-                self.programs.discard(program)
-                if not won:
-                    return won
-                program = self.programs.packed(self.rounds.choices())
-        if self.best is not self.rules:
-            self.programs.discard(self.best)
-        self.best = program
-        return won
+    def _confirmed(self, groups: Sequence[Group], comparison: Comparison | None) -> dict[str, float]:
+        """The winners of the last round that are faster once more become incumbents: by how much they are, by
+        group, which is the smaller of the two."""
+        won, self.won = self.won, {}
+        known = dict(self.rounds.best)
+        found = {}
+        for group in groups if comparison is not None else ():
+            if (winner := won.get(group.key)) is None:
+                continue
+            ratio, candidate = winner
+            assert comparison is not None
+            again = comparison.speedup(group.nodes)
+            if self.rounds.is_faster(again):
+                found[group.key] = min(ratio, again.ratio)
+                self.rounds.take(group.key, candidate, found[group.key])
+        self.new |= self.rounds.best.keys() - known.keys() | found.keys()
+        return found
 
-    def _halves(self, groups: Sequence[Group], picks: Mapping[str, Candidate]) -> None:
-        """Finds which candidates of a program that fails are to blame; the others are measured."""
-        if len(picks) == 1:
-            ((group, candidate),) = picks.items()
+    def _win(self, faster: Mapping[str, tuple[float, Candidate]], confirmed: Mapping[str, float]) -> None:
+        """The fastest candidates of a round are measured once more, where they are faster than what was
+        confirmed meanwhile; what was counted is exact."""
+        for key, (ratio, candidate) in faster.items():
+            if self.device.counted:
+                self.rounds.take(key, candidate, ratio)
+                self.new.add(key)
+            elif ratio > confirmed.get(key, 1.0):
+                self.won[key] = ratio / confirmed.get(key, 1.0), candidate
+
+    def _suspect(self, version: dict[str, Candidate]) -> None:
+        """Of a version that is wrong or does not run each half is measured in a later round; one candidate
+        alone is to blame."""
+        if len(version) == 1:
+            ((group, candidate),) = version.items()
             self.rounds.failed(group, candidate)
             self.failed += 1
-            self._save()
             return
-        keys = sorted(picks)
+        keys = sorted(version)
         for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
-            if not self._more():
-                return
-            self._round(groups, {key: picks[key] for key in half})
-
-    def _check_device(self) -> None:
-        """Raises the runner's error if the program that is right does not run either: not the candidates are
-        to blame."""
-        if self.gone:
-            raise self.gone
-        self._steady(self.best, runs=1)
-
-    def _steady(self, program: Program, runs: int | None = None) -> Measurement:
-        """A program that is known to run. A board that starts again is waited for; the runner's error where
-        it does not come back."""
-        for _ in range(ASKED_AGAIN):
-            try:
-                return self.programs.measured(program, runs=runs)
-            except EdgepackError:
-                time.sleep(PAUSE)
-        try:
-            return self.programs.measured(program, runs=runs)
-        except EdgepackError as error:
-            self.gone = error
-            raise
-
-    def _compared(self, before: Program, after: Program) -> Comparison:
-        """Both measured in turns: A B B A. Again, once, where the device was disturbed."""
-        for again in (False, True):
-            a = [self._steady(before)]
-            b = [self.programs.measured(after)]
-            if not self.counted:
-                b.append(self.programs.measured(after))
-                a.append(self._steady(before))
-            found = compared((before, a), (after, b))
-            first, last = run_of(a[0]), run_of(a[-1])
-            if again or self.counted or abs(first - last) <= DISTURBED * min(first, last):
-                break
-            self.disturbed += 1
-        return found
+            self.suspects.append({key: version[key] for key in half})
 
     def _save(self) -> None:
         """What is known now, beside what the file has of other CPUs."""
         self._write(self.rounds.choices())
 
-    def _write(self, choices: Sequence[Any]) -> None:
+    def _write(self, choices: Sequence[TunedChoice]) -> None:
         cpu = self.rounds.cpu
         others = [choice for choice in self.known.choices if choice.cpu != cpu]
         tried = {**self.known.tried, self.rounds.measured_on: self.rounds.tried}
@@ -371,29 +348,23 @@ class Search:
         """The network with and without the schedules that were found, which are kept if it is faster."""
         self.stages("tune", "the whole network with and without")
         choices = self.rounds.choices()
-        right = not choices or self.programs.is_right(self.best)
-        a: list[float] = []
-        b: list[float] = []
-        for turn in range(1 if self.counted else TURNS):
-            sides = [(self.rules, a), (self.best, b)]
-            for program, taken in sides if turn % 2 == 0 else reversed(sides):
-                taken.append(run_of(self._steady(program)))
-        ratios = [x / y for x, y in zip(a, b, strict=True)]
-        speedup, before = median(ratios), median(a)
-        noise = 0.0 if self.counted else (max(a) - min(a)) / before
-        kept = bool(choices) and right and speedup > (1.0 if self.counted else 1 + LEAST_WHOLE)
+        (found,) = self.device.compared((), [choices]) if choices else [None]
+        whole = found.whole if found is not None else Speedup(1.0)
+        least = 1.0 if self.device.counted else 1 + LEAST_WHOLE
+        kept = whole.ratio > least and whole.sure > 1
         self._write(choices if kept else self.known.for_cpus([self.rounds.cpu]))
         gains = tuple((c.group, c.gain) for c in choices if kept and c.group in self.shares)
+        before = median(found.run_before) if found is not None else self.before
         return Tuned(
-            self.path,
-            gains,
-            self.trials,
-            self.failed,
-            self.disturbed,
-            noise,
-            before,
-            (median(b) if self.counted else before / speedup) if kept else before,
-            "instructions" if self.counted else "ms",
-            kept,
-            self.where,
+            path=self.path,
+            choices=gains,
+            trials=self.trials,
+            failed=self.failed,
+            disturbed=self.device.disturbed,
+            noise=whole.error,
+            before=before,
+            after=before / whole.ratio if kept else before,
+            unit="instructions" if self.device.counted else "ms",
+            kept=kept,
+            where=self.device.place,
         )

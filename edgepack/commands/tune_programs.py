@@ -1,92 +1,121 @@
-"""The programs of a tuner: a model packed with schedules that were chosen, run where it will run."""
+"""The programs of a tuner: a model packed with schedules that were chosen, in one program as many versions of
+it as are measured in turns."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from itertools import count
 from pathlib import Path
-from statistics import median
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
 
+from edgepack.bundle.assemble import assemble
 from edgepack.bundle.layout import default_name
-from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.commands.compiled_targets import targets_of
-from edgepack.commands.pack import pack_model
-from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Nodes
+from edgepack.bundle.manifest import KernelRecord, Manifest, StepRecord
+from edgepack.bundle.manifest_builder import code_of
+from edgepack.bundle.recipe import Compiled
+from edgepack.bundle.writer import workplace
+from edgepack.commands.compiled_targets import plan_of, targets_of
+from edgepack.commands.packing import Packing
+from edgepack.commands.tune_rounds import Candidate, Group, Nodes
+from edgepack.commands.tuned_choices import TakenChoices
 from edgepack.config.device import Device
-from edgepack.config.tuned import TunedFile, write_tuned
-from edgepack.errors import ConfigError
-from edgepack.options import PackOptions, RunOptions
-from edgepack.pipeline.cache import Cache
-from edgepack.pipeline.compile import Compiler
-from edgepack.pipeline.job import CompileJob
-from edgepack.pipeline.requested import import_job
+from edgepack.config.host_gpu import require_gpu
+from edgepack.config.tuned import tuned_digest
+from edgepack.errors import ConfigError, EdgepackError
+from edgepack.objectfiles.audit import load_in_background
+from edgepack.options import PackOptions
+from edgepack.pipeline.compile import Compiler, Imported
+from edgepack.pipeline.job import ChoicesJob, CompileJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
-from edgepack.runners.bench import BenchOptions, Measurement, bench, percentile
-from edgepack.runners.verify import verify
+from edgepack.system.process import side_by_side
+from edgepack.system.progress import Stages
 
-__all__ = ["Program", "Programs", "compared", "run_of"]
+__all__ = ["MOST_VERSIONS", "Choices", "Program", "Programs", "step_nodes"]
 
-#: Milliseconds that the runs of a measurement take together, about; and how many there are.
-MEASURED_MS, FEWEST, MOST = 1500.0, 5, 300
+#: Versions of the model in one program at most, and bytes of params that they may have together.
+MOST_VERSIONS, MOST_PARAMS = 9, 1 << 30
+
+#: Processes that compile versions beside each other, at most: each has the model's weights in memory.
+MOST_WORKERS = 4
+
+#: By which schedules a version of the model is computed; the rules decide what is not among them.
+Choices = tuple[TunedChoice, ...]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A bundle of the model.
+    """A bundle of one or more versions of the model.
 
     Attributes:
         root: its folder.
-        choices: the schedules that it was packed with.
+        versions: the names of its variants, in the order in which versions were asked for; "" for one that
+            could not be compiled. ``("",)`` for a bundle of one version, which has no names.
         gpu: the name of the kernels for the GPU, which are measured; "" for a CPU's.
     """
 
     root: Path
     manifest: Manifest
-    choices: tuple[TunedChoice, ...]
+    versions: tuple[str, ...] = ("",)
     gpu: str = ""
 
     def nodes(self, variant: str) -> list[Nodes]:
-        """By what each step is known: the nodes that it computes; on a GPU with its operators, for a node and
-        what moves its tensors have kernels of their own there."""
+        """By what each step of a variant is known."""
         code = self.manifest.code(variant)
-        if not self.gpu:
-            return [tuple(step.nodes) for step in code.steps]
-        operators = {kernel.symbol: kernel.ops for kernel in code.kernels}
-        return [(*step.nodes, *operators.get(step.kernel, ())) for step in code.steps]
+        return step_nodes(code.steps, code.kernels, gpu=bool(self.gpu))
 
-    def nodes_of(self, symbols: Collection[str]) -> frozenset[Nodes]:
-        """The same of the steps that run kernels."""
-        steps = self.manifest.code(self.gpu).steps
-        pairs = zip(steps, self.nodes(self.gpu), strict=True)
-        return frozenset(nodes for step, nodes in pairs if step.kernel in symbols)
+    def discard(self) -> None:
+        """Deletes a program that is not run any more."""
+        shutil.rmtree(self.root)
+
+
+def step_nodes(steps: Sequence[StepRecord], kernels: Sequence[KernelRecord], *, gpu: bool) -> list[Nodes]:
+    """By what each step is known, in any version: the nodes that it computes; on a GPU with its operators,
+    for a node and what moves its tensors have kernels of their own there."""
+    if not gpu:
+        return [tuple(step.nodes) for step in steps]
+    operators = {kernel.symbol: kernel.ops for kernel in kernels}
+    return [(*step.nodes, *operators.get(step.kernel, ())) for step in steps]
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """The results of a compile job: their folder, and how the symbols of its kernels begin."""
+
+    folder: Path
+    prefix: str
 
 
 class Programs:
-    """Makes programs of one model for one device, and runs them.
+    """Makes programs of one model for one device. A context: it holds the processes that compile.
 
     Args:
         options: how the model is packed.
-        where: how and where programs are run.
-        folder: for the bundles.
+        folder: for the bundles, and what they are made of.
 
     Attributes:
         target: what is tuned: the GPU where the device has one, else the CPU.
         gpu: the name of its kernels in a bundle; "" for a CPU.
         beside: schedules that are not searched for, of the CPU beside a GPU: all programs have them.
+        beside_each_other: so many versions are compiled at the same time.
         cut_short: whether there was no time for all candidates when they were made last.
     """
 
-    def __init__(
-        self, model: Path, device: Device, options: PackOptions, where: RunOptions, folder: Path
-    ) -> None:
-        self.model, self.device, self.where, self.folder = model, device, where, folder
-        self.options = replace(options, name=options.name or default_name(model), formats=())
-        ((_, self.target), *_) = targets_of([device], self.options)
+    def __init__(self, model: Path, device: Device, options: PackOptions, folder: Path) -> None:
+        self.device, self.folder = device, folder
+        name = options.name or default_name(model)
+        self._options = replace(options, name=name, formats=(), timeout=0)
+        self._targets = targets_of([device], self._options)
+        ((_, self.target), *_) = self._targets
         self.gpu = self.target.api if isinstance(self.target, GpuTarget) else ""
         self.beside: Sequence[TunedChoice] = ()
         if device.variants:
@@ -94,141 +123,182 @@ class Programs:
                 f"{device.name} has kernels for several kinds of CPU, which are tuned one by one.",
                 hint=f"Tune for each, into one file: {', '.join(device.variants)}.",
             )
-        self.runs = FEWEST
         self.cut_short = False
-        self._number = 0
+        self._model, self._name = model, name
+        self._numbers = count(1)
+        self.beside_each_other = min(MOST_WORKERS, os.cpu_count() or 1)
+        self._kept: dict[tuple[str, str], _Compiled] = {}
+        self._open = ExitStack()
+        self._workers: SimpleQueue[Worker] = SimpleQueue()
+        self._of_model: tuple[Packing, Imported, str] | None = None
 
-    def packed(self, choices: Sequence[TunedChoice]) -> Program:
-        """The model with these schedules. EdgepackError as for a pack."""
-        self._number += 1
-        root, file = self.folder / f"program{self._number}", self.folder / f"{self._number}.json"
-        every = (*self.beside, *choices)
-        write_tuned(file, TunedFile(every))
-        options = replace(self.options, tuned=[file] if every else [], timeout=0)
-        pack_model(self.model, self.device, root, options, None)
-        return Program(root, load_manifest(root), tuple(choices), self.gpu)
+    def __enter__(self) -> Programs:
+        for _ in range(self.beside_each_other):
+            self._workers.put(self._open.enter_context(Worker()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def most_versions(self) -> int:
+        """How many versions one program may have: what is in turns is measured by its own clock; instructions
+        need no turns, and a GPU's kernels are one variant."""
+        if self.gpu or self.device.bare_metal:
+            return 1
+        params = max((one.folder / "params.bin").stat().st_size for one in self._kept.values())
+        return max(2, min(MOST_VERSIONS, MOST_PARAMS // max(1, params)))
+
+    def built(self, versions: Sequence[Choices]) -> Program:
+        """A program of versions of the model, the first of which is the device's own. EdgepackError as for a
+        pack; where a later version cannot be compiled it has none."""
+        load_in_background()
+        packing, imported, toolchain = self._prepared()
+        own, *found = side_by_side(self._compiled_or_not, versions)
+        if isinstance(own, EdgepackError):
+            raise own
+        names = ["" if isinstance(one, EdgepackError) else f"version{i}" for i, one in enumerate(found, 1)]
+        compiled = [
+            replace(one, device=self.device.model_copy(update={"name": name}))
+            for name, several in zip(names, found, strict=True)
+            if not isinstance(several, EdgepackError)
+            for one in several
+        ]
+        root = self.folder / f"program{next(self._numbers)}"
+        with workplace(root) as place:
+            every = [*compiled, *own]
+            recipe = packing.recipe(imported, every, place, version=toolchain, tuned=TakenChoices())
+            manifest = assemble(recipe, Stages(None))
+            place.publish(force=False)
+        self._forget(versions)
+        own_name = self.device.name if compiled else ""
+        return Program(root, manifest, (own_name, *names), self.gpu)
 
     def groups(
-        self, program: Program, wanted: Collection[str] = (), seconds: float | None = None
+        self,
+        choices: Choices,
+        wanted: Collection[str] = (),
+        tried: Mapping[str, Collection[str]] | None = None,
+        seconds: float | None = None,
     ) -> list[Group]:
-        """The groups of a program's kernels that have schedules, with what may be tried for each.
+        """The groups of a version's kernels that have schedules, with what may be tried for each.
 
         Args:
+            choices: by which the version is computed.
             wanted: the keys of those whose candidates are asked for; of the others they are none. By default
                 all that take more than a little of a run.
+            tried: by group, digests of schedules that need not be among them.
             seconds: that making candidates may take, beyond a few of each group.
         """
-        self._number += 1
-        place = self.folder / f"choices{self._number}"
-        with Worker() as worker:
-            work = Compiler(worker, Cache() if self.options.cache else None)
-            imported = work.import_model(import_job(self.model, self.options), place / "import")
-            job = CompileJob(
-                imported.model,
-                imported.folder,
-                imported.frontend,
-                program.manifest.name,
-                self.target,
-                f"edgepack_{program.manifest.name}_{'v0_' if self.gpu else ''}",
-                tuned=(*self.beside, *program.choices),
-                choices=sorted(wanted),
-                choices_seconds=seconds,
-            )
-            worker.run(job, place)
-        listed = json.loads((place / "choices.json").read_text(encoding="utf-8"))
-        shutil.rmtree(place)
+        kept = self._kernels(self.target, choices)
+        plain = self._job(self._prepared()[1], self.target, choices, kept.prefix)
+        of_all = {one.name: getattr(plain, one.name) for one in fields(plain)}
+        of_all |= {"wanted": sorted(wanted), "seconds": seconds}
+        of_all["tried"] = {group: sorted(digests) for group, digests in (tried or {}).items()}
+        parts = 1 if self.gpu else self.beside_each_other
+        jobs = [ChoicesJob(**of_all, part=part, parts=parts) for part in range(parts)]
+        # Each part lists all groups, and has cycles and candidates for its own.
+        listed = [
+            max(several, key=lambda one: (one["cycles"], len(one["candidates"])))
+            for several in zip(*side_by_side(self._listed, jobs), strict=True)
+        ]
         self.cut_short = any(one["more"] for one in listed)
+        code = code_of(plan_of(kept.folder))
+        nodes = step_nodes(code["steps"], code["kernels"], gpu=bool(self.gpu))
+        kernels = [step.kernel for step in code["steps"]]
         return [
             Group(
                 one["group"],
                 one["title"],
-                program.nodes_of(one["symbols"]),
+                frozenset(n for n, kernel in zip(nodes, kernels, strict=True) if kernel in one["symbols"]),
                 [Candidate(**other) for other in one["candidates"]],
                 Candidate(one["rule"], one["schedule"], one["cycles"]),
             )
             for one in listed
         ]
 
-    def discard(self, program: Program) -> None:
-        """Deletes a program that is not run any more."""
-        shutil.rmtree(program.root)
-
-    def is_right(self, program: Program) -> bool:
-        """Whether it computes what was recorded. EdgepackError where it cannot be run."""
-        found = verify(program.root, program.manifest, self.where)
-        for one in found.variants:
-            if one.name == self.gpu and one.missing:
-                raise ConfigError(
-                    f"There is no {one.missing.removeprefix('a ')} to tune for on {found.where}.",
-                    hint="`edgepack doctor` says what is missing; --runner names a device that has it.",
-                )
-        return found.ok
-
-    def measured(self, program: Program, *, runs: int | None = None) -> Measurement:
-        """Its runs and steps. EdgepackError where it cannot be run."""
-        return bench(program.root, program.manifest, self._options(runs or self.runs))
-
-    def _options(self, runs: int | None = None) -> BenchOptions:
-        return BenchOptions(runs=runs, profile=True, variant=self.gpu or None, where=self.where)
-
-    def settle(self, program: Program) -> Measurement:
-        """The first measurement, by which it is decided how many runs one takes.
-
-        Raises:
-            ConfigError: an emulator would run it, whose times say nothing.
-        """
-        found = bench(program.root, program.manifest, self._options())
-        if found.instructions is None and not found.real_speed:
-            raise ConfigError(
-                f"{found.runner} emulates {self.device.name}: its times say nothing about the device.",
-                hint="Name a device that is at hand: --runner ssh:user@board, or adb; microcontrollers are "
-                "counted under qemu.",
-            )
-        if found.instructions is None:
-            each = max(median(found.runs_ms), 1e-3)
-            self.runs = int(min(MOST, max(FEWEST, MEASURED_MS / each)))
-        else:
-            self.runs = 1
+    def _listed(self, job: ChoicesJob) -> list[dict[str, Any]]:
+        """What a job finds."""
+        place = self.folder / f"choices{next(self._numbers)}"
+        place.mkdir()
+        self._with_worker(lambda worker: worker.run(job, place))
+        found: list[dict[str, Any]] = json.loads((place / "choices.json").read_text(encoding="utf-8"))
+        shutil.rmtree(place)
         return found
 
+    # What a program is made of ------------------------------------------------------------------------------
 
-def times(program: Program, measurement: Measurement) -> dict[Nodes, float]:
-    """What each step took by its nodes, those with the same nodes together; instructions where these were
-    counted."""
-    counted = measurement.instructions
-    values = counted.steps if counted is not None else measurement.steps_us
-    found: dict[Nodes, float] = defaultdict(float)
-    for nodes, value in zip(program.nodes(measurement.variant), values, strict=True):
-        found[nodes] += float(value)
-    return dict(found)
+    def _prepared(self) -> tuple[Packing, Imported, str]:
+        """What packs the model, the model prepared, and the toolchain's version."""
+        if self._of_model is None:
+            require_gpu(self.device.gpu, self.device.name)
+            packing = Packing.of(self._model, self._name, self.device, self._options)
+            version = packing.toolchain.version()
+            self._open.enter_context(packing.toolchain.preparation())
+            place = self.folder / "import"
+            imported = self._with_worker(
+                lambda worker: Compiler(worker, packing.cache).import_model(packing.job, place)
+            )
+            self._of_model = packing, imported, version
+        return self._of_model
 
+    def _compiled_or_not(self, choices: Choices) -> list[Compiled] | EdgepackError:
+        try:
+            return self._compiled(choices)
+        except EdgepackError as error:
+            return error
 
-def run_of(measurement: Measurement) -> float:
-    """A run in milliseconds, or in instructions where these were counted."""
-    if measurement.instructions is not None:
-        return float(measurement.instructions.run)
-    return percentile(measurement.runs_ms, 50)
+    def _compiled(self, choices: Choices) -> list[Compiled]:
+        """A version's kernels: the GPU's, and those of the CPU beside it."""
+        found = []
+        for device, target in self._targets:
+            gpu = target.api if isinstance(target, GpuTarget) else ""
+            found.append(Compiled(device, self._kernels(target, choices).folder, gpu))
+        return found
 
+    def _kernels(self, target: Target, choices: Choices) -> _Compiled:
+        """Those of the rules come from the cache, and go there; thousands of others do not."""
+        key = self._key(target, choices)
+        if key not in self._kept:
+            packing, imported, _ = self._prepared()
+            number = next(self._numbers)
+            place = self.folder / f"compiled{number}"
+            by_rules = not self._tuned(target, choices)
+            cache = packing.cache if by_rules else None
+            job = self._job(imported, target, choices, self._prefix(target, 0 if by_rules else number))
+            self._with_worker(lambda worker: Compiler(worker, cache).compile_model(job, imported, place))
+            self._kept[key] = _Compiled(place, job.symbol_prefix)
+        return self._kept[key]
 
-def compared(
-    before: tuple[Program, Sequence[Measurement]], after: tuple[Program, Sequence[Measurement]]
-) -> Comparison:
-    """Measurements of two programs, each one's in turns with the other's."""
-    first, second = (
-        [times(program, measurement) for measurement in measurements]
-        for program, measurements in (before, after)
-    )
-    nodes = list(first[0])
-    mean = {one: _mean(times_of[one] for times_of in first) for one in nodes}
-    noise = {
-        one: (max(t[one] for t in first) - min(t[one] for t in first)) / mean[one] if mean[one] else 0.0
-        for one in nodes
-    }
-    others = {one: _mean(times_of[one] for times_of in second) for one in second[0]}
-    counted = before[1][0].instructions is not None
-    return Comparison(mean, others, noise, "instructions" if counted else "us")
+    def _prefix(self, target: Target, number: int) -> str:
+        """Of the symbols of a version, each one's own; 0 for that of the rules, as a pack has it."""
+        return f"edgepack_{self._name}_{f'v{number}_' if number or target.kind != 'cpu' else ''}"
 
+    def _job(self, imported: Imported, target: Target, choices: Choices, prefix: str) -> CompileJob:
+        model, folder, frontend = imported.model, imported.folder, imported.frontend
+        return CompileJob(
+            model, folder, frontend, self._name, target, prefix, tuned=self._tuned(target, choices)
+        )
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    def _tuned(self, target: Target, choices: Choices) -> Choices:
+        """Of the choices and of those beside them what is for a target."""
+        return tuple(one for one in (*self.beside, *choices) if one.cpu in target.tuned_kinds)
+
+    def _key(self, target: Target, choices: Choices) -> tuple[str, str]:
+        return target.kind, tuned_digest(self._tuned(target, choices))
+
+    def _forget(self, versions: Sequence[Choices]) -> None:
+        """Deletes what was compiled for other programs than the last, but for the rules'."""
+        needed = {self._key(target, choices) for _, target in self._targets for choices in (*versions, ())}
+        for key in [key for key in self._kept if key not in needed]:
+            shutil.rmtree(self._kept.pop(key).folder)
+
+    def _with_worker(self, do: Any) -> Any:
+        """What ``do`` returns, given one of the processes, which no one else uses meanwhile."""
+        worker = self._workers.get()
+        try:
+            return do(worker)
+        finally:
+            self._workers.put(worker)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import median
 from typing import Any
 
 from edgepack.config.tuned import TunedFile
-from edgepack.plan.tuned import TunedChoice
+from edgepack.plan.tuned import TunedChoice, schedule_digest
 
-__all__ = ["FAILED", "Candidate", "Comparison", "Group", "Rounds"]
+__all__ = ["FAILED", "Candidate", "Comparison", "Group", "Rounds", "Speedup"]
 
 #: What is noted of a candidate that crashed, hung, or computed something else.
 FAILED = 0.0001
 
-#: A candidate has to be faster by this part at least, and by so many times what the incumbent's own times
-#: differ in one round.
-LEAST_GAIN, TIMES_NOISE = 0.02, 1.5
+#: A candidate has to be faster by this part at least, of instructions by less; and by so many standard errors
+#: of what was measured: of hundreds that are measured in a round some seem faster by chance.
+LEAST_GAIN, LEAST_COUNTED, SURE = 0.01, 0.001, 3.0
+
+#: A median has this many times the standard error of a mean, and of a normal distribution the median of the
+#: distances from the median is this part of the standard deviation.
+OF_MEDIAN, OF_DISTANCES = 1.2533, 0.6745
+
+#: Of fewer turns than this the spread says little: the largest distance counts then.
+FEW_TURNS = 6
 
 #: The nodes of the model that a step computes, by which steps of two programs are the same.
 Nodes = tuple[str, ...]
@@ -39,8 +46,7 @@ class Candidate:
     @property
     def digest(self) -> str:
         """What names it among those that were tried."""
-        text = json.dumps([self.rule, self.schedule], sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return schedule_digest(self.rule, self.schedule)
 
 
 @dataclass(frozen=True)
@@ -63,35 +69,64 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Speedup:
+    """How many times as fast something is, and the standard error of that; 0 where it was counted."""
+
+    ratio: float
+    error: float = 0.0
+
+    @property
+    def sure(self) -> float:
+        """What it is at least."""
+        return self.ratio - SURE * self.error
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Two programs, measured in turns.
+    """Two versions of a model, measured in turns.
 
     Attributes:
-        before, after: time of each step by its nodes, of the incumbent and of the other program.
-        noise: by how much the incumbent's own times differ, as a part of them, by nodes; 0 of counts.
-        unit: "us", or "instructions".
+        before, after: by nodes, of each turn the time of a step, of the incumbent and of the other version.
+        run_before, run_after: of each turn the time of a run.
+        counted: they are instructions, of one turn; otherwise microseconds, and milliseconds of runs.
     """
 
-    before: Mapping[Nodes, float]
-    after: Mapping[Nodes, float]
-    noise: Mapping[Nodes, float]
-    unit: str = "us"
+    before: Mapping[Nodes, Sequence[float]]
+    after: Mapping[Nodes, Sequence[float]]
+    run_before: Sequence[float]
+    run_after: Sequence[float]
+    counted: bool = False
 
-    def speedup(self, nodes: Iterable[Nodes]) -> float:
-        """How many times as fast steps are in the other program; 1 where one of the two has none."""
+    def speedup(self, nodes: Iterable[Nodes]) -> Speedup:
+        """Of steps together; 1 where one of the two versions has none."""
         known = [one for one in nodes if one in self.before and one in self.after]
-        after = sum(self.after[one] for one in known)
-        return sum(self.before[one] for one in known) / after if known and after else 1.0
+        before = [sum(turn) for turn in zip(*(self.before[one] for one in known), strict=True)]
+        after = [sum(turn) for turn in zip(*(self.after[one] for one in known), strict=True)]
+        return _speedup(before, after) if known and all(after) else Speedup(1.0)
 
-    def noise_of(self, nodes: Iterable[Nodes]) -> float:
-        """Of steps together, as a part of their time."""
-        known = [one for one in nodes if one in self.before]
-        total = sum(self.before[one] for one in known)
-        return sum(self.noise.get(one, 0.0) * self.before[one] for one in known) / total if total else 0.0
+    @property
+    def whole(self) -> Speedup:
+        """Of a run."""
+        return _speedup(self.run_before, self.run_after)
 
-    def share(self, nodes: Iterable[Nodes]) -> float:
-        """What part of the incumbent's run steps take."""
-        return sum(self.before.get(one, 0.0) for one in nodes) / (sum(self.before.values()) or 1.0)
+    def and_again(self, other: Comparison) -> Comparison:
+        """With the turns of another comparison of the same versions."""
+        return Comparison(
+            {one: (*turns, *other.before[one]) for one, turns in self.before.items()},
+            {one: (*turns, *other.after[one]) for one, turns in self.after.items()},
+            (*self.run_before, *other.run_before),
+            (*self.run_after, *other.run_after),
+            self.counted,
+        )
+
+
+def _speedup(before: Sequence[float], after: Sequence[float]) -> Speedup:
+    """The median over the turns, which a turn that was disturbed does not change."""
+    ratios = [a / b for a, b in zip(before, after, strict=True)]
+    middle = median(ratios)
+    distances = [abs(ratio - middle) for ratio in ratios]
+    spread = median(distances) / OF_DISTANCES if len(ratios) >= FEW_TURNS else 2 * max(distances)
+    return Speedup(middle, OF_MEDIAN * spread / sqrt(len(ratios)))
 
 
 @dataclass
@@ -151,48 +186,28 @@ class Rounds:
 
     def measured(
         self, groups: Sequence[Group], picks: Mapping[str, Candidate], comparison: Comparison
-    ) -> dict[str, float]:
-        """Notes what was measured; returns by how much the groups are faster whose candidate is the best now.
-
-        A candidate replaces the incumbent only if it is faster beyond the noise of this round.
-        """
+    ) -> dict[str, Speedup]:
+        """Notes what was measured of a version with candidates for some groups, beside the incumbent; returns
+        the speedups of the groups that are faster beyond what is chance."""
         won = {}
         for group in groups:
             candidate = picks.get(group.key)
             if candidate is None:
                 continue
-            speedup = comparison.speedup(group.nodes)
-            total = self.gain(group.key) * speedup
-            self.tried.setdefault(group.key, {})[candidate.digest] = max(total, FAILED)
-            noise = 0.0 if self.counted else comparison.noise_of(group.nodes)
-            if speedup > 1 + max(LEAST_GAIN if not self.counted else 0.001, TIMES_NOISE * noise):
-                self.best[group.key] = self._choice(group.key, candidate, total)
-                won[group.key] = speedup
+            found = comparison.speedup(group.nodes)
+            ratios = self.tried.setdefault(group.key, {})
+            ratios[candidate.digest] = max(self.gain(group.key) * found.ratio, FAILED)
+            if self.is_faster(found):
+                won[group.key] = found
         return won
 
-    def confirmed(
-        self, groups: Sequence[Group], comparison: Comparison | None, before: Mapping[str, TunedChoice]
-    ) -> set[str]:
-        """Takes back the choices of groups that are not faster in a second comparison, and returns their
-        keys; the gain of the others is the smaller of the two.
+    def is_faster(self, found: Speedup) -> bool:
+        """Whether a candidate is faster than the incumbent, by more than chance."""
+        return found.ratio > 1 + (LEAST_COUNTED if self.counted else LEAST_GAIN) and found.sure > 1
 
-        Args:
-            comparison: None where there was none, for the program did not run.
-            before: what was the best before the first comparison.
-        """
-        lost = set()
-        for group in groups:
-            known = before[group.key].gain if group.key in before else 1.0
-            again = 0.0 if comparison is None else comparison.speedup(group.nodes)
-            gain = min(self.gain(group.key), known * again)
-            if gain > known * (1 + LEAST_GAIN):
-                self.best[group.key] = replace(self.best[group.key], gain=gain)
-                continue
-            lost.add(group.key)
-            self.best.pop(group.key)
-            if group.key in before:
-                self.best[group.key] = before[group.key]
-        return lost
+    def take(self, group: str, candidate: Candidate, speedup: float) -> None:
+        """A candidate becomes the incumbent, which it is so many times as fast as."""
+        self.best[group] = self._choice(group, candidate, self.gain(group) * speedup)
 
     def _choice(self, group: str, candidate: Candidate, gain: float) -> TunedChoice:
         return TunedChoice(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.backends.llvm import compile_alone
@@ -17,15 +16,18 @@ from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.measured import Measured
 from edgepack.compiler.planner.predicted import take_predicted
 from edgepack.compiler.planner.program import Program
+from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.tuning import Asked, write_choices
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
 
 if TYPE_CHECKING:
     from edgepack.compiler.planner.build_gpu import SelectedOnGpu
 
-__all__ = ["plan_for"]
+__all__ = ["plan_for", "write_choices_for"]
 
 
 def plan_for(
@@ -36,43 +38,98 @@ def plan_for(
     named: Mapping[str, str],
     *,
     tuned: Sequence[Mapping[str, Any]] = (),
-    choices: tuple[Path, Sequence[str], float | None] | None = None,
 ) -> Built:
     """The plan of an imported model.
 
     Args:
         named: ``name``, the model's, a C identifier, and ``symbol_prefix``, what starts each kernel's symbol.
         tuned: :class:`TunedChoice` as JSON.
-        choices: where :func:`edgepack.compiler.planner.tuning.write_choices` writes, of which groups, and in
-            how many seconds; None for nowhere.
     """
-    known = [TunedChoice.from_json(one) for one in tuned]
-    host = target.host if isinstance(target, GpuTarget) else target
-    schedules = TunedSchedules(known, host, reporter.warning)
-    signature, measured = imported.signature, Measured(imported.calibration, schedules)
-    prefix = named["symbol_prefix"]
+    known = _Known.of(target, imported, reporter, tuned)
     if isinstance(target, GpuTarget):
-        from edgepack.compiler.planner.build_gpu import lay_out_on_gpu, select_on_gpu
+        from edgepack.compiler.planner.build_gpu import lay_out_on_gpu
 
-        on_gpu = TunedGpuSchedules(known, target, reporter.warning)
-        measured = replace(measured, on_gpu=on_gpu)
-        selected = select_on_gpu(lowered, signature, target, prefix, reporter, measured)
-        gains = {**_tuned_kernels(selected.program, schedules), **_tuned_on_gpu(selected, on_gpu)}
-        if choices is not None:
-            from edgepack.compiler.planner.tuning_gpu import write_gpu_choices
-
-            write_gpu_choices(selected, *choices[:2])
+        selected = known.on_gpu(target, lowered, named["symbol_prefix"])
+        assert known.gpu is not None
+        gains = {**_tuned_kernels(selected.program, known.cpu), **_tuned_on_gpu(selected, known.gpu)}
         return _marked(lay_out_on_gpu(selected, named["name"]), gains, {})
-    program, selector = select_kernels(
-        lowered, signature, target, symbol_prefix=prefix, reporter=reporter, measured=measured
-    )
-    predicted = take_predicted(program, selector, lambda one: compile_alone(one, target), schedules)
-    gains = _tuned_kernels(program, schedules)
-    if choices is not None:
-        from edgepack.compiler.planner.tuning import write_choices
+    program, selector, predicted = known.on_cpu(target, lowered, named["symbol_prefix"])
+    gains = _tuned_kernels(program, known.cpu)
+    return _marked(lay_out(program, selector, imported.signature, named["name"]), gains, predicted)
 
-        write_choices(program, selector, *choices)
-    return _marked(lay_out(program, selector, signature, named["name"]), gains, predicted)
+
+def write_choices_for(
+    target: Target,
+    lowered: Lowered,
+    imported: ImportedModel,
+    reporter: Reporter,
+    prefix: str,
+    asked: Asked,
+    *,
+    tuned: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """By which schedules the kernels of an imported model are computed, and what else may be tried.
+
+    Args:
+        prefix: starts each kernel's symbol.
+        asked: of which groups, and where it is written
+            (:func:`edgepack.compiler.planner.tuning.write_choices`).
+        tuned: :class:`TunedChoice` as JSON.
+    """
+    known = _Known.of(target, imported, reporter, tuned)
+    if isinstance(target, GpuTarget):
+        from edgepack.compiler.planner.tuning_gpu import write_gpu_choices
+
+        write_gpu_choices(known.on_gpu(target, lowered, prefix), asked.path, asked.wanted)
+        return
+    program, selector, _ = known.on_cpu(target, lowered, prefix)
+    write_choices(program, selector, asked)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of an imported model's kernels before they are selected: what was measured."""
+
+    imported: ImportedModel
+    reporter: Reporter
+    cpu: TunedSchedules
+    gpu: TunedGpuSchedules | None
+
+    @classmethod
+    def of(
+        cls,
+        target: Target,
+        imported: ImportedModel,
+        reporter: Reporter,
+        tuned: Sequence[Mapping[str, Any]],
+    ) -> _Known:
+        known = [TunedChoice.from_json(one) for one in tuned]
+        host = target.host if isinstance(target, GpuTarget) else target
+        cpu = TunedSchedules(known, host, reporter.warning)
+        gpu = TunedGpuSchedules(known, target, reporter.warning) if isinstance(target, GpuTarget) else None
+        return cls(imported, reporter, cpu, gpu)
+
+    def on_gpu(self, target: GpuTarget, lowered: Lowered, prefix: str) -> SelectedOnGpu:
+        from edgepack.compiler.planner.build_gpu import select_on_gpu
+
+        assert self.gpu is not None
+        measured = replace(Measured(self.imported.calibration, self.cpu), on_gpu=self.gpu)
+        return select_on_gpu(lowered, self.imported.signature, target, prefix, self.reporter, measured)
+
+    def on_cpu(
+        self, target: CpuTarget, lowered: Lowered, prefix: str
+    ) -> tuple[Program, KernelSelector, dict[str, float]]:
+        """The kernels, and what those gained that were chosen by prediction, by symbol."""
+        program, selector = select_kernels(
+            lowered,
+            self.imported.signature,
+            target,
+            symbol_prefix=prefix,
+            reporter=self.reporter,
+            measured=Measured(self.imported.calibration, self.cpu),
+        )
+        predicted = take_predicted(program, selector, lambda one: compile_alone(one, target), self.cpu)
+        return program, selector, predicted
 
 
 def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, float]:

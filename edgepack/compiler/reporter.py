@@ -8,6 +8,9 @@ __all__ = ["Reporter"]
 class Reporter:
     """Is told of progress; the default says nothing."""
 
+    def stage(self, name: str) -> None:
+        """What is done from now on."""
+
     def kernel(self, name: str) -> None:
         """The kernel ``name`` is about to be scheduled."""
 

@@ -15,7 +15,6 @@ import os
 import sys
 import tempfile
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +25,7 @@ from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tvm.ir import IRModule
-
-    from edgepack.compiler.frontend.base import Float16Weights, Frontend, ImportedModel, ImportOptions
-    from edgepack.compiler.graph.forms import Forms
-    from edgepack.compiler.graph.lower import Lowered
-    from edgepack.compiler.planner.build import Built
-    from edgepack.compiler.stages.recorder import StagesRecorder
-    from edgepack.plan.binary import Binary
-    from edgepack.plan.gpu_target import GpuTarget
-    from edgepack.plan.targets import Target
+    from edgepack.compiler.frontend.base import Frontend, ImportOptions
 
 __all__ = ["Events", "main", "run_job"]
 
@@ -118,105 +106,21 @@ def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
         events.warning(text)
 
 
-@lru_cache(maxsize=1)
-def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel, Lowered]:
-    """A prepared model, but for its module, and its fused operators, in which a target has no other part: the
-    variants of a library share them."""
-    from edgepack.compiler.graph.lower import lower_with_graphs
-
-    modules, about = _loaded(frontend, imported)
-    return about, lower_with_graphs(*modules.pop(), forms, about.layout)
-
-
-def _loaded(
-    frontend: str, imported: str
-) -> tuple[list[tuple[IRModule, Mapping[str, IRModule]]], ImportedModel]:
-    """A prepared model and, in a list, its module and those of its Ifs and loops: taken out of it, nobody
-    else keeps the weights in memory while the passes make others of them."""
-    loaded = _frontend({"frontend": frontend}).load(Path(imported))
-    return [(loaded.module, loaded.graphs)], replace(loaded, module=None, graphs={})
-
-
-def _recorded(job: dict[str, Any], forms: Forms) -> tuple[ImportedModel, Lowered, StagesRecorder]:
-    """As :func:`_lowered`, and what has recorded how the graph changed."""
-    from edgepack.compiler.graph.lower import lower_with_graphs
-    from edgepack.compiler.stages.recorder import StagesRecorder
-
-    modules, about = _loaded(job["frontend"], job["imported"])
-    recorder = StagesRecorder(Path(job["stages"]), about.signature.nodes)
-    recorder.imported(modules[0][0])
-    return about, lower_with_graphs(*modules.pop(), forms, about.layout, recorder.observe), recorder
-
-
-def _with_weights(target: Target, stored: Float16Weights) -> Target:
-    """The target that stores weights as float16 where the model's are to be stored so. WebAssembly has no
-    instruction that converts them, and one file for all CPUs: rounded weights are stored as float32, of which
-    what compresses a download makes little more than half."""
-    from edgepack.plan.gpu_target import GpuTarget
-
-    if isinstance(target, GpuTarget):
-        return replace(target, float16_weights=stored != "never")
-    fast = stored == "where it is fast" and target.converts_float16
-    always = stored == "always" and target.arch != "wasm32"
-    return replace(target, float16_weights=fast or always)
-
-
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
-    from edgepack.compiler.kernels.preferred_forms import preferred_forms
-    from edgepack.compiler.plan_for import plan_for
-    from edgepack.plan.binary import Binary, write_binaries
-    from edgepack.plan.gpu_target import GpuTarget
-    from edgepack.plan.target import CpuTarget
-    from edgepack.plan.targets import target_from_json
+    from edgepack.compiler.compile_tasks import compile_model
 
-    target = target_from_json(job["target"])
-    events.stage("optimise")
-    forms, recorder = preferred_forms(target), None
-    if job["stages"]:
-        imported, lowered, recorder = _recorded(job, forms)
-    else:
-        imported, lowered = _lowered(job["frontend"], job["imported"], forms)
-    target = _with_weights(target, imported.float16_weights)
-    events.stage("kernels")
-    wanted, seconds = job["choices"], job["choices_seconds"]
-    choices = None if wanted is None else (folder / "choices.json", wanted, seconds)
-    named = {"name": job["name"], "symbol_prefix": job["symbol_prefix"]}
-    built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"], choices=choices)
-    events.stage("llvm")
-    from edgepack.compiler.backends.llvm import compile_object, llvm_version
-    from edgepack.compiler.params_data import write_params_data
-
-    host = target if isinstance(target, CpuTarget) else target.host
-    code = compile_object(built.functions, host, folder / "kernels.o")
-    binaries = [Binary("kernels.o", "llvm", "object", version=llvm_version())]
-    if isinstance(target, GpuTarget):
-        events.stage(target.api)
-        binaries += _gpu_binaries(built, target, folder, events)
-    write_binaries(folder, binaries)
-    write_params_data(built.plan, built.constants, folder / "params.bin")
-    (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
-    if recorder is not None:
-        events.stage("stages")
-        recorder.finish(built, code, target, name=job["name"], prefix=job["symbol_prefix"])
+    compile_model(job, folder, events)
 
 
-def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events) -> list[Binary]:
-    """What the GPU's kernels become."""
-    if target.api == "cuda":
-        from edgepack.compiler.backends.cuda import write_cuda
+def _choices(job: dict[str, Any], folder: Path, events: Events) -> None:
+    from edgepack.compiler.compile_tasks import list_choices
 
-        return write_cuda(built.gpu_kernels, target.capabilities, folder, target.cuda)
-    if target.api == "metal":
-        from edgepack.compiler.backends.metal import write_metal
-
-        return write_metal(built.gpu_kernels, target.host.triple, folder, events.warning)
-    from edgepack.compiler.backends.opencl import write_opencl
-
-    return write_opencl(built.gpu_kernels, folder)
+    list_choices(job, folder, events)
 
 
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     """Import and plan without recording anything, and without machine code."""
+    from edgepack.compiler.compile_tasks import with_weights
     from edgepack.compiler.graph.lower import lower_with_graphs
     from edgepack.compiler.kernels.preferred_forms import preferred_forms
     from edgepack.compiler.plan_for import plan_for
@@ -227,7 +131,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     notes = frontend.prepare(Path(job["model"]), _options(job), folder)
     imported = frontend.load(folder)
     events.stage("optimise")
-    target = _with_weights(target_from_json(job["target"]), imported.float16_weights)
+    target = with_weights(target_from_json(job["target"]), imported.float16_weights)
     lowered = lower_with_graphs(imported.module, imported.graphs, preferred_forms(target), imported.layout)
     events.stage("kernels")
     named = {"name": "model", "symbol_prefix": ""}
@@ -331,6 +235,7 @@ _TASKS = {
     "read": _read,
     "summarise": _summarise,
     "import": _import,
+    "choices": _choices,
     "compile": _compile,
     "check": _check,
     "quantise": _quantise,

@@ -21,6 +21,7 @@ from edgepack.plan.types import WeightsDtype
 __all__ = [
     "WARNINGS",
     "CheckJob",
+    "ChoicesJob",
     "CompareJob",
     "CompileJob",
     "DrawJob",
@@ -302,10 +303,6 @@ class CompileJob:
         stages: a folder, made by the worker, for texts of what the model becomes on the way
             (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
         tuned: schedules that were measured, in place of what the rules would propose.
-        choices: the groups of which ``choices.json`` is to say what else may be tried, beside by which
-            schedules all are computed (``compiler/planner/tuning.py``); () for those that are worth it, None
-            for no such file.
-        choices_seconds: that making candidates for a CPU may take beyond a few of each group; None for any.
     """
 
     model: Path
@@ -316,8 +313,6 @@ class CompileJob:
     symbol_prefix: str
     stages: Path | None = None
     tuned: Sequence[TunedChoice] = ()
-    choices: Sequence[str] | None = None
-    choices_seconds: float | None = None
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -332,6 +327,36 @@ class CompileJob:
             "symbol_prefix": self.symbol_prefix,
             "stages": "" if self.stages is None else str(self.stages.absolute()),
             "tuned": [choice.to_json() for choice in self.tuned],
-            "choices": None if self.choices is None else list(self.choices),
-            "choices_seconds": self.choices_seconds,
+        }
+
+
+@dataclass(frozen=True)
+class ChoicesJob(CompileJob):
+    """By which schedules a model's kernels are computed, and what else may be tried: ``choices.json`` has it
+    (``compiler/planner/tuning.py``). Nothing is compiled.
+
+    Attributes:
+        wanted: the groups of kernels that get candidates; () for those that are worth it.
+        seconds: that making candidates for a CPU may take beyond a few of each group; None for any.
+        part, parts: of these groups every ``parts``-th gets candidates, from the one of number ``part`` on.
+        tried: by group, digests of schedules that are no candidates any more.
+    """
+
+    wanted: Sequence[str] = ()
+    seconds: float | None = None
+    part: int = 0
+    parts: int = 1
+    tried: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    task: ClassVar[str] = "choices"
+    results: ClassVar[tuple[str, ...]] = ("choices.json",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "wanted": list(self.wanted),
+            "seconds": self.seconds,
+            "part": self.part,
+            "parts": self.parts,
+            "tried": {group: list(digests) for group, digests in self.tried.items()},
         }

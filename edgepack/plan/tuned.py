@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["TunedChoice"]
+__all__ = ["TunedChoice", "schedule_digest"]
+
+
+def schedule_digest(rule: str, schedule: Mapping[str, Any]) -> str:
+    """What names a rule's schedule, of plain JSON, among those of a group that were tried."""
+    text = json.dumps([rule, schedule], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

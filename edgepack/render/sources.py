@@ -37,6 +37,7 @@ LOADER_SOURCES = (
     "src/loader/main.c",
     "src/loader/system.c",
     "src/loader/tolerances.c",
+    "src/loader/turns.c",
     "src/loader/verify.c",
 )
 #: For WebAssembly: the source of the module that JavaScript loads, which includes :data:`MODEL_SOURCE`, and

@@ -15,7 +15,7 @@ from edgepack.options import RunOptions
 from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments, understood
 from edgepack.text.spelling import spelled
 
-__all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
+__all__ = ["OutputCheck", "VariantCheck", "Verification", "verify", "verify_variant"]
 
 #: The runner without an emulator.
 NATIVE = "native"
@@ -177,6 +177,18 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         alone,
         taken,
     )
+
+
+def verify_variant(root: Path, manifest: Manifest, variant: str, options: RunOptions) -> bool:
+    """Whether one variant of a library for several kinds of CPU computes what was recorded, with all threads
+    and with one. Raises as :func:`verify` does."""
+    own = threads_arguments(options.threads)
+    for threads in [own] if options.threads is not None else [own, threads_arguments(1)]:
+        arguments: list[str | Path] = ["verify", Path("test"), *threads, "--variant", variant]
+        _, result = run_program(root, manifest, arguments, options)
+        if result["status"] != "ok":
+            return False
+    return True
 
 
 def _worse(one: OutputCheck, other: OutputCheck) -> OutputCheck:

@@ -96,12 +96,6 @@ static int measure_steps(benchmark *b, const command *what) {
     return status == EP_OK ? LOADER_OK : report_status(status);
 }
 
-static int by_size(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void print(const benchmark *b, const command *what) {
     size_t runs = (size_t)what->runs;
     json out = {stdout, 0};
@@ -122,8 +116,7 @@ static void print(const benchmark *b, const command *what) {
     if (b->step_ns != NULL) {
         json_open(&out, "steps_us", '['); /* medians */
         for (size_t step = 0; step < b->model.descriptor->step_count; step++) {
-            qsort(b->step_ns + step * runs, runs, sizeof *b->step_ns, by_size);
-            json_real(&out, NULL, (double)b->step_ns[step * runs + runs / 2] / 1e3);
+            json_real(&out, NULL, (double)loader_median(b->step_ns + step * runs, runs) / 1e3);
         }
         json_close(&out, ']');
     }
@@ -132,6 +125,9 @@ static void print(const benchmark *b, const command *what) {
 }
 
 int command_bench(const command *what) {
+    if (what->beside_count > 0) { /* in turns: nothing of what follows */
+        return command_turns(what);
+    }
     static const benchmark empty;
     benchmark b = empty;
     int result = first_result(&b, what);

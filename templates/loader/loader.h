@@ -12,7 +12,7 @@
 
 #include "loader/compare.h"
 
-enum { LOADER_OK = 0, LOADER_FAILED = 1, LOADER_ERROR = 2, LOADER_PATH = 4096 };
+enum { LOADER_OK = 0, LOADER_FAILED = 1, LOADER_ERROR = 2, LOADER_PATH = 4096, LOADER_BESIDE = 16 };
 
 /* ---- system.c: what differs between systems ---- */
 
@@ -96,13 +96,20 @@ typedef struct command {
     uint32_t schedule;
     uint64_t warmup;
     uint64_t runs;
+    uint64_t turns;
+    uint64_t seconds; /* after which no turn begins; 0: no end */
     int profile;
-    uint64_t start_ns; /* of the process */
-    int argc;          /* all arguments after the command's name */
+    uint32_t beside_count;
+    const ep_descriptor *beside[LOADER_BESIDE]; /* variants that are measured in turns with `model` */
+    uint64_t start_ns;                          /* of the process */
+    int argc;                                   /* all arguments after the command's name */
     char **argv;
 } command;
 
 int command_verify(const command *what);
 int command_bench(const command *what);
+int command_turns(const command *what); /* of bench, with variants beside */
+
+uint64_t loader_median(uint64_t *values, size_t count); /* sorts them; of at least one */
 
 #endif

@@ -11,6 +11,7 @@ static const char *const usage =
     "usage: info\n"
     "       verify DIR [OPTIONS]\n"
     "       bench [DIR] [OPTIONS] [--warmup W] [--runs R] [--profile]\n"
+    "                             [--beside VARIANT... [--turns T] [--seconds S]]\n"
     "       run --input NAME=FILE... --output NAME=FILE... [OPTIONS]\n"
     "       check-params [--params FILE]\n"
     "OPTIONS: [--threads N] [--schedule static|dynamic] [--params FILE] [--variant NAME]\n"
@@ -189,16 +190,32 @@ static int command_run(const command *what) {
     return result;
 }
 
-/* Makes all that follows use this variant; nonzero if there is none of that name. */
-static int take_variant(command *what, const char *name) {
+/* The variant of this name; null if there is none. */
+static const ep_descriptor *variant_of(const command *what, const char *name) {
     const ep_descriptor *model = what->model->exported;
     for (uint32_t i = 0; i < model->variant_count; i++) {
         if (strcmp(model->variants[i]->variant, name) == 0) {
-            what->model = model->variants[i];
-            return 0;
+            return model->variants[i];
         }
     }
-    return 1;
+    return NULL;
+}
+
+/* Makes all that follows use this variant; nonzero if there is none of that name. */
+static int take_variant(command *what, const char *name) {
+    const ep_descriptor *variant = variant_of(what, name);
+    what->model = variant != NULL ? variant : what->model;
+    return variant == NULL;
+}
+
+/* Has this variant measured too; nonzero if there is none of that name, or no room. */
+static int take_beside(command *what, const char *name) {
+    const ep_descriptor *variant = variant_of(what, name);
+    if (variant == NULL || what->beside_count == LOADER_BESIDE) {
+        return 1;
+    }
+    what->beside[what->beside_count++] = variant;
+    return 0;
 }
 
 /* A whole number of at most `most`; nonzero if it is none. */
@@ -238,12 +255,18 @@ static int take_option(command *what, char **argv, int argc) {
         what->warmup = number;
     } else if (strcmp(argv[0], "--runs") == 0 && read_count(value, 1000000, &number) == 0 && number > 0) {
         what->runs = number;
+    } else if (strcmp(argv[0], "--turns") == 0 && read_count(value, 10000, &number) == 0 && number > 0) {
+        what->turns = number;
+    } else if (strcmp(argv[0], "--seconds") == 0 && read_count(value, 1000000, &number) == 0) {
+        what->seconds = number;
     } else if (strcmp(argv[0], "--schedule") == 0 && strcmp(value, "static") == 0) {
         what->schedule = EP_SCHEDULE_STATIC;
     } else if (strcmp(argv[0], "--schedule") == 0 && strcmp(value, "dynamic") == 0) {
         what->schedule = EP_SCHEDULE_DYNAMIC;
     } else if (strcmp(argv[0], "--variant") == 0) {
         return take_variant(what, value) == 0 ? 2 : 0;
+    } else if (strcmp(argv[0], "--beside") == 0) {
+        return take_beside(what, value) == 0 ? 2 : 0;
     } else if (strcmp(argv[0], "--input") == 0) {
         return known_tensor(what->model->inputs, what->model->input_count, value) ? 2 : 0;
     } else if (strcmp(argv[0], "--output") == 0) {
@@ -306,6 +329,7 @@ int main(int argc, char **argv) {
     what.start_ns = now - used;
     what.warmup = 3;
     what.runs = 20;
+    what.turns = 10;
     what.argc = argc - 2;
     what.argv = argv + 2;
     int result = dispatch(&what, argv[1]);

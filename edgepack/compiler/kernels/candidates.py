@@ -1,12 +1,13 @@
 """Schedules that a tuner may try for a fused group: the neighbours of one, and other rules' own.
 
-A neighbour differs in one field; what else is decided is left as it is, or decided anew by the rule. Those
-that do not fit the group, and those that make the same schedule as another one, are left out.
+A neighbour differs in one field; what else is decided is left as it is, or decided anew by the rule. Behind
+them come the neighbours of neighbours. Those that do not fit the group, and those that make the same schedule
+as another one, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
+from edgepack.plan.tuned import schedule_digest
 
 __all__ = ["Candidate", "each_candidate", "made_by", "plain_schedule"]
 
@@ -52,8 +54,10 @@ def each_candidate(
     base: Implementation,
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
+    tried: Collection[str] = (),
 ) -> Iterator[Candidate]:
-    """Candidates, by turns the nearest neighbours of what is computed by now and those of other rules.
+    """Candidates, by turns the nearest neighbours of what is computed by now and those of other rules; then
+    the neighbours of these neighbours.
 
     Making one, and predicting its cycles, takes 0.02 to 0.2 seconds.
 
@@ -61,28 +65,32 @@ def each_candidate(
         groups: one, or the two that one call computes.
         base: what is computed by now.
         constants: of each group, the parameters that are constant at every call.
+        tried: digests of schedules that are none any more.
     """
     own = rule_of(base)
     if own is None or base.schedule is None:
         return
-    known = {repr((own.name, sorted(plain_schedule(base.schedule).items())))}
+    known = {schedule_digest(own.name, plain_schedule(base.schedule)), *tried}
     for rule, schedule in _proposals(own, base.schedule, target, single=len(groups) == 1):
-        if repr((rule.name, sorted(plain_schedule(schedule).items()))) in known:
+        proposed = schedule_digest(rule.name, plain_schedule(schedule))
+        if proposed in known:
             continue
         made = made_by(groups, rule, schedule, target, constants)
         if made is None or rule_of(made) is not rule or made.schedule is None:
+            known.add(proposed)
             continue
         plain = plain_schedule(made.schedule)
-        key = repr((rule.name, sorted(plain.items())))
-        if key not in known:
-            known.add(key)
+        digest = schedule_digest(rule.name, plain)
+        if digest not in known:
             yield Candidate(rule.name, plain, predicted_cycles(made, target))
+        known |= {proposed, digest}
 
 
 def _proposals(
     own: Rule | PairRule, schedule: Schedule, target: CpuTarget, *, single: bool
 ) -> Iterator[tuple[Rule | PairRule, Schedule]]:
-    """Schedules that may fit: by turns the nearest neighbours in each field and what others propose."""
+    """Schedules that may fit: by turns the nearest neighbours in each field and what others propose; then
+    those that differ in two fields, or in one by two steps."""
     others: list[tuple[Rule | PairRule, Schedule]] = []
     if single:
         for rule in RULES:
@@ -96,6 +104,20 @@ def _proposals(
             yield own, near[number]
         if number < len(others):
             yield others[number]
+    whole = [one for one in near if None not in _open(one, schedule)]
+    further: dict[int, list[Schedule]] = {}
+    for steps in range(2 * len(whole)):
+        for first in range(min(steps + 1, len(whole))):
+            if first not in further:
+                found = neighbours(whole[first], target)
+                further[first] = [one for one in found if None not in _open(one, schedule)]
+            if steps - first < len(further[first]):
+                yield own, further[first][steps - first]
+
+
+def _open(one: Schedule, base: Schedule) -> list[Any]:
+    """The values of a schedule's fields that are decided in another one."""
+    return [getattr(one, by.name) for by in fields(base) if getattr(base, by.name) is not None]
 
 
 def neighbours(schedule: Schedule, target: CpuTarget) -> Iterator[Schedule]:

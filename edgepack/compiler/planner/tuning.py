@@ -7,6 +7,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
 
-__all__ = ["write_choices"]
+__all__ = ["Asked", "write_choices"]
 
 #: Candidates of a group, at most, and as many as each has before others have more.
 MOST, LEAST = 32, 3
@@ -27,24 +28,35 @@ MOST, LEAST = 32, 3
 WORTH_LOOKING = 0.001
 
 
-def write_choices(
-    program: Program,
-    selector: KernelSelector,
-    path: Path,
-    wanted: Sequence[str] = (),
-    seconds: float | None = None,
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """Of which groups candidates are asked for.
+
+    Attributes:
+        path: of the JSON file with the answer.
+        wanted: their keys; () for all that take more than a little of a run.
+        seconds: after which no more candidates are made, where each group has some; None for no end.
+        part, parts: every ``parts``-th of them gets candidates, from the one of number ``part`` on.
+        tried: by key, digests of schedules that are no candidates any more.
+    """
+
+    path: Path
+    wanted: tuple[str, ...] = ()
+    seconds: float | None = None
+    part: int = 0
+    parts: int = 1
+    tried: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def write_choices(program: Program, selector: KernelSelector, asked: Asked) -> None:
     """Writes a JSON list: for each group with a schedule its key, rule, schedule, the cycles that are
     predicted, the symbols of its kernels, candidates, and whether there may be more of these. Groups with one
     key are one.
-
-    Args:
-        wanted: keys of the groups that get candidates; by default all that take more than a little of a run.
-        seconds: after which no more candidates are made, where each group has some.
     """
     found: dict[str, dict[str, Any]] = {}
     pending: dict[str, Iterator[Candidate]] = {}
-    asked = set(wanted) or _worth_looking(program, selector)
+    wanted = sorted(asked.wanted or _worth_looking(program, selector))
+    looked_at = set(wanted[asked.part :: asked.parts])
     for call in program.calls:
         made = call.implementation
         if made is None or made.schedule is None or (rule := rule_of(made)) is None:
@@ -53,26 +65,27 @@ def write_choices(
         if key in found:
             found[key]["symbols"] = sorted({*found[key]["symbols"], *call.symbols})
             continue
-        if key in asked:
+        if key in looked_at:
             constants = [selector.constants_of(group) for group in call.fused_groups]
-            pending[key] = each_candidate(call.fused_groups, made, selector.target, constants)
+            known = asked.tried.get(key, ())
+            pending[key] = each_candidate(call.fused_groups, made, selector.target, constants, known)
         found[key] = {
             "group": key,
             "title": call.fused.title,
             "rule": rule.name,
             "schedule": plain_schedule(made.schedule),
             "symbols": sorted(call.symbols),
-            "cycles": round(predicted_cycles(made, selector.target), 1) if key in asked else 0.0,
+            "cycles": round(predicted_cycles(made, selector.target), 1) if key in looked_at else 0.0,
             "candidates": [],
             "more": False,
         }
-    made_of, cut_short = _in_turns(pending, seconds)
+    made_of, cut_short = _in_turns(pending, asked.seconds)
     for key, others in made_of.items():
         found[key]["candidates"] = [
             {"rule": one.rule, "schedule": one.schedule, "cycles": round(one.cycles, 1)} for one in others
         ]
         found[key]["more"] = key in cut_short
-    path.write_text(json.dumps(list(found.values()), indent=1), encoding="utf-8", newline="\n")
+    asked.path.write_text(json.dumps(list(found.values()), indent=1), encoding="utf-8", newline="\n")
 
 
 def _in_turns(

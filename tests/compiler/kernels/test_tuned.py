@@ -13,7 +13,7 @@ import pytest
 
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.tuned import TunedSchedules
-from edgepack.compiler.planner.tuning import write_choices
+from edgepack.compiler.planner.tuning import Asked, write_choices
 from edgepack.plan.tuned import TunedChoice
 from workbench.compiled import groups_of, plan_of
 from workbench.executor import Executor, host_target
@@ -40,7 +40,9 @@ def network() -> onnx.ModelProto:
 
 def test_candidates_compute_what_the_model_does(tmp_path: Path) -> None:
     model, file = network(), tmp_path / "choices.json"
-    plan_of(model, "m", TARGET, selected=lambda program, selector: write_choices(program, selector, file))
+    plan_of(
+        model, "m", TARGET, selected=lambda program, selector: write_choices(program, selector, Asked(file))
+    )
     groups: list[dict[str, Any]] = json.loads(file.read_text())
     for one in groups:
         _check_that_candidates_differ(one)
