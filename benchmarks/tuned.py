@@ -1,12 +1,13 @@
 """What ``edgepack tune`` gains on this machine.
 
-    python benchmarks/tuned.py [NETWORK ...] [--minutes 1.5] [--keep FOLDER] [--write]
+    python benchmarks/tuned.py [NETWORK ...] [--minutes 3] [--keep FOLDER] [--write]
 
-Each network (those of networks.py, or any ``.onnx`` file) is tuned for so many minutes and packed with and
-without what was found. Both programs take turns (A B B A), with one thread and with two: a ratio is the
-median over the turns of how many times as long the one by the rules takes, and ``noise`` how far apart the
-fastest and the slowest of the turns' ratios between the two runs of one program are. ``--keep`` has the files
-of tuned schedules, from which a later call goes on. ``--write`` puts the table into docs/tuning.md.
+Each network (those of networks.py, or any ``.onnx`` file) is tuned for so many minutes, and both versions, by
+the rules and with what was found, are measured once more in one program, in turns, with one thread and with
+two: a ratio is the median over the turns of how many times as long the one by the rules takes, with its
+standard error. Where nothing was found both are the same program, whose ratio shows how good the measurement
+is. ``--keep`` has the files of tuned schedules, from which a later call goes on. ``--write`` puts the table
+into docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from markdown import replace_section, table
 from networks import BENCHMARKS, MORE, save
 
 import edgepack
+from edgepack.commands.tune_programs import Program, Programs
+from edgepack.commands.tune_rounds import Comparison, Speedup
+from edgepack.config.device import Device, load_device
+from edgepack.config.tuned import read_tuned
 from edgepack.errors import EdgepackError
+from edgepack.options import PackOptions, RunOptions
+from edgepack.plan.tuned import TunedChoice
+from edgepack.runners.turns import HowMany, bench_in_turns
 
 #: Twenty of different families, small ones and large ones.
 NETWORKS = (
@@ -33,43 +41,38 @@ NETWORKS = (
 )
 
 THREADS = (1, 2)
-TURNS = 12
-SECONDS = 0.4
+TURNS, LONGEST = 61, 20
+MILLISECONDS = 30.0
 
 
-def ratios(plain: edgepack.Bundle, tuned: edgepack.Bundle, threads: int) -> tuple[float, float, float]:
-    """Milliseconds of a run by the rules, how many times as long as tuned that is, and the noise of that."""
-    once = plain.bench(threads=threads, runs=5, warmup=2).summary["median_ms"]
-    runs = max(3, round(1e3 * SECONDS / once))
-
-    def measure(bundle: edgepack.Bundle) -> float:
-        return bundle.bench(threads=threads, runs=runs, warmup=1).summary["median_ms"]
-
-    found, noise, times = [], [], []
-    for _ in range(TURNS):
-        a, b, c, d = (measure(one) for one in (plain, tuned, tuned, plain))
-        found.append((a + d) / (b + c))
-        noise += [a / d, b / c]
-        times += [a, d]
-    return statistics.median(times), statistics.median(found), max(noise) / min(noise) - 1
+def ratio(program: Program, device: Device, threads: int) -> tuple[float, Speedup]:
+    """Milliseconds of a run of a program's first version, and how many times as fast the second one is."""
+    where = RunOptions(threads=threads, device=device)
+    (first, _) = bench_in_turns(program.root, program.manifest, program.versions, HowMany(3, 3, 60), where)
+    runs = max(3, round(MILLISECONDS / statistics.median(first.runs_ms)))
+    many = HowMany(TURNS, runs, LONGEST)
+    first, second = bench_in_turns(program.root, program.manifest, program.versions, many, where)
+    return statistics.median(first.runs_ms), Comparison({}, {}, first.runs_ms, second.runs_ms).whole
 
 
 def row(name: str, minutes: float, folder: Path, kept: Path) -> list[str]:
     """One network's row."""
-    model = save(name, folder)
+    model, device = save(name, folder), load_device("host")
     file = kept / f"{Path(name).stem}.json"
     try:
-        edgepack.tune(model, "host", file, minutes=minutes)
+        found = edgepack.tune(model, device, file, minutes=minutes)
     except EdgepackError as error:
         return [name, f"not tuned: {error.message}"]
-    plain = edgepack.pack(model, "host", folder / "plain", force=True)
-    tuned = edgepack.pack(model, "host", folder / "tuned", force=True, tuned=[file])
-    cells = []
-    for threads in THREADS:
-        ms, ratio, noise = ratios(plain, tuned, threads)
-        cells += [f"{ms:.3g}", f"{ratio:.3f}", f"{100 * noise:.0f} %"]
-    chosen = sum("tuned" in kernel.parameters for kernel in tuned.manifest.kernels)
-    return [name, str(chosen), *cells]
+    with tempfile.TemporaryDirectory() as place, Programs(model, device, PackOptions(), Path(place)) as made:
+        # A choice for a group that no model has makes the same kernels in a version of their own.
+        nothing = TunedChoice(made.target.tuned_kinds[0], "none", "conv2d.igemm", {}, 1.0)
+        chosen = read_tuned(file).for_cpus(made.target.tuned_kinds) or (nothing,)
+        program = made.built([(), chosen])
+        cells = []
+        for threads in THREADS:
+            ms, faster = ratio(program, device, threads)
+            cells += [f"{ms:.3g}", f"{faster.ratio:.3f}", f"{100 * faster.error:.1f} %"]
+    return [name, str(found.trials), str(len(found.choices)), *cells]
 
 
 def main() -> None:
@@ -77,7 +80,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", nargs="*", help="names, or .onnx files; default twenty")
-    parser.add_argument("--minutes", type=float, default=1.5, help="of tuning, for each")
+    parser.add_argument("--minutes", type=float, default=3, help="of tuning, for each")
     parser.add_argument("--keep", type=Path, help="where files of tuned schedules stay")
     parser.add_argument("--write", action="store_true", help="put the table into docs/tuning.md")
     given = parser.parse_args()
@@ -92,9 +95,9 @@ def main() -> None:
         for network in given.networks or NETWORKS:
             rows.append(row(network, given.minutes, folder, kept))
             print(" | ".join(rows[-1]), flush=True)
-    header = ["network", "kernels"]
+    header = ["network", "versions", "schedules"]
     for threads in THREADS:
-        header += [f"ms, {threads} thread{'s' if threads > 1 else ''}", "ratio", "noise"]
+        header += [f"ms, {threads} thread{'s' if threads > 1 else ''}", "ratio", "error"]
     measured = [one for one in rows if len(one) == len(header)]
     text = table(header, measured)
     print(text)

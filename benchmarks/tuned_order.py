@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import table
 from networks import save
 
-from edgepack.commands.tune import Search
 from edgepack.commands.tune_device import OnDevice
 from edgepack.commands.tune_programs import Programs
+from edgepack.commands.tune_search import Bounds, Search
 from edgepack.config.device import load_device
 from edgepack.config.tuned import TunedFile
 from edgepack.options import PackOptions, RunOptions
@@ -35,7 +35,8 @@ class Recorded(Search):
     """A search that notes how fast a run is after each program."""
 
     def __init__(self, device: OnDevice, path: Path, trials: int, *, by_model: bool) -> None:
-        super().__init__(device, path, TunedFile(), Stages(None), None, trials, by_model=by_model)
+        bounds = Bounds(trials=trials)
+        super().__init__(device, path, TunedFile(), bounds, Stages(None), by_model=by_model)
         self.after: list[float] = []
 
     def _save(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgepack.commands.compare import Comparison
     from edgepack.commands.layers import LayersVerification
     from edgepack.commands.quantize import Quantized
-    from edgepack.commands.tune import Tuned, tune
+    from edgepack.commands.tune import Tuned, TuneLayer, TuneRound, tune
     from edgepack.commands.update import Update, update
     from edgepack.errors import (
         CheckFailedError,
@@ -65,6 +65,8 @@ __all__ = [
     "Release",
     "Session",
     "ToolchainError",
+    "TuneLayer",
+    "TuneRound",
     "Tuned",
     "Update",
     "Verification",
@@ -105,6 +107,8 @@ _PLACES = {
     "Quantized": "commands.quantize",
     "Release": "release.run",
     "Session": "client.session",
+    "TuneLayer": "commands.tune",
+    "TuneRound": "commands.tune",
     "Tuned": "commands.tune",
     "Update": "commands.update",
     "Verification": "runners.verify",

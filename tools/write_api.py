@@ -32,7 +32,7 @@ SECTIONS = {
     "Packages": ("export",),
     "Signatures": ("sign",),
     "Releases": ("new_project", "make_release", "Release"),
-    "Tuning": ("tune", "Tuned"),
+    "Tuning": ("tune", "Tuned", "TuneRound", "TuneLayer"),
     "Updates": ("update", "Update"),
     "Running here": ("load", "Session"),
     "Checking": ("check", "ModelCheck"),

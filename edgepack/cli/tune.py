@@ -11,7 +11,8 @@ import click
 from edgepack.cli.catalogue import note_alias
 from edgepack.cli.grouped import GroupedCommand
 from edgepack.cli.options import device_option, json_option, kernel_options, model_options, runner_option
-from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
+from edgepack.cli.output import Settings, print_json, say, table, verbosity_options
+from edgepack.cli.tune_rounds import shown_rounds
 from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ SHOWN = 20
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time that it may take.  [default: 10]"
 )
-@click.option("--trials", type=click.IntRange(min=1), help="Programs with candidates that it may measure.")
+@click.option("--trials", type=click.IntRange(min=1), help="Versions with candidates that it may measure.")
 @click.option(
     "--run-timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -77,8 +78,8 @@ def command(
     assert model is not None
     note_alias(settings, options["device"])
     device = options.pop("device")
-    with progress(settings) as show:
-        found = tune(model, device, output, progress=show, **options)
+    with shown_rounds(settings, as_json=as_json) as (show, told):
+        found = tune(model, device, output, progress=show, on_round=told, **options)
     if as_json:
         print_json(found.to_json())
         return
@@ -109,10 +110,10 @@ def _shown(found: Tuned, device: str) -> str:
         lines += ["", f"a run: {before} by the rules, {after} tuned: {found.speedup:.3f} times as fast"]
     else:
         lines += ["", f"a run: {before}; nothing was found that makes all of it faster, nothing is kept"]
-    said = [f"{found.trials} programs measured"]
+    said = [f"{found.trials} versions measured"]
     said += [f"{found.failed} candidates failed"] if found.failed else []
     said += [f"measured again, for the device was disturbed: {found.disturbed}"] if found.disturbed else []
-    said += [f"runs differed by {100 * found.noise:.1f} %"] if unit != "instructions" else []
+    said += [f"standard error {100 * found.noise:.1f} %"] if unit != "instructions" else []
     lines.append("; ".join(said))
     if unit == "instructions":
         lines.append("note: instructions were counted under an emulator; they are no times.")

@@ -3,88 +3,30 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import ceil
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from typing_extensions import Unpack
 
 from edgepack.commands.model_file import check_model_file
-from edgepack.commands.tune_device import OnDevice, run_of
+from edgepack.commands.tune_device import OnDevice
 from edgepack.commands.tune_programs import Programs
-from edgepack.commands.tune_ranking import Ranking
-from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds, Speedup
+from edgepack.commands.tune_results import Tuned, TuneLayer, TuneRound
+from edgepack.commands.tune_search import Bounds, Search
 from edgepack.config.device import Device, load_device
 from edgepack.config.option_checks import check_options, with_ram_budget
-from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
+from edgepack.config.tuned import TunedFile, read_tuned
 from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
-from edgepack.plan.tuned import TunedChoice
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
-from edgepack.version import __version__
 
-__all__ = ["Search", "Tuned", "tune"]
+__all__ = ["TuneLayer", "TuneRound", "Tuned", "tune"]
 
 #: Minutes of a search to which no end is given.
 DEFAULT_MINUTES = 10.0
-
-#: A whole run has to be faster by this part at least.
-LEAST_WHOLE = 0.003
-
-#: Rounds after which groups that were made faster get the neighbours of what they are now: of one version
-#: each, and of several.
-MOVES, WIDE_MOVES = 3, 2
-
-#: Candidates of a group in a round at most: what was measured is to say what is measured next.
-WIDEST, FIRST = 6, 3
-
-#: The part of the time left that the first look for candidates takes; each further one takes twice as much.
-LOOKING, MOST_LOOKING = 0.1, 0.4
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What a search found.
-
-    Attributes:
-        path: the file.
-        choices: key and gain of each group of the model for which the file has a schedule now.
-        trials: versions of the model with candidates that were measured.
-        failed: candidates that crashed, hung, or computed something else.
-        disturbed: rounds that were measured again because the device was busy or throttled.
-        noise: standard error of how many times as fast a run is; 0 of counts.
-        before, after: a run by the rules' own schedules and by the tuned ones: milliseconds, or instructions.
-        unit: "ms" or "instructions".
-        kept: whether the whole network is faster; otherwise the file has no new schedules.
-        where: where programs were run.
-    """
-
-    path: Path
-    choices: tuple[tuple[str, float], ...]
-    trials: int
-    failed: int
-    disturbed: int
-    noise: float
-    before: float
-    after: float
-    unit: str
-    kept: bool
-    where: str
-
-    @property
-    def speedup(self) -> float:
-        """How many times as fast a run is."""
-        return self.before / self.after if self.after else 1.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "path": str(self.path), "speedup": self.speedup}
 
 
 class TuneKeywords(CheckKeywords, total=False):
@@ -103,6 +45,7 @@ def tune(
     minutes: float | None = None,
     trials: int | None = None,
     progress: Progress | None = None,
+    on_round: Callable[[TuneRound], None] | None = None,
     **options: Unpack[TuneKeywords],
 ) -> Tuned:
     """Search for faster schedules of a model's kernels, by measuring them on the device.
@@ -118,6 +61,7 @@ def tune(
         minutes: that it may take; default 10, where no number of trials is given.
         trials: versions of the model with candidates that it may measure.
         progress: as for :func:`edgepack.pack`; a round is a stage.
+        on_round: is told what each round found.
         options: as for :func:`edgepack.check`; and ``runner``: where programs run, as for ``Bundle.bench``
             (``ssh:user@board``, ``adb``), default this machine or what the device says (microcontrollers'
             instructions are counted under qemu); ``run_timeout``: seconds for each run of a program.
@@ -151,220 +95,5 @@ def tune(
     with temporary_folder() as folder, Programs(source, profile, PackOptions(**of_pack), folder) as programs:
         programs.beside = known.for_cpus(programs.target.tuned_kinds[1:])
         place = OnDevice(programs, where)
-        return Search(place, path, known, Stages(undisturbed(progress)), limit, trials).found()
-
-
-class Search:
-    """A search for one model on one device; without ``by_model`` the nearest candidates are measured first,
-    not the best by prediction.
-
-    Attributes:
-        trials: versions with candidates that were measured, and ``failed`` candidates that do not run, or
-            compute something else.
-    """
-
-    def __init__(
-        self,
-        device: OnDevice,
-        path: Path,
-        known: TunedFile,
-        stages: Stages,
-        minutes: float | None,
-        trials: int | None,
-        *,
-        by_model: bool = True,
-    ) -> None:
-        self.device, self.path, self.known, self.stages = device, path, known, stages
-        self.end = None if minutes is None else time.monotonic() + 60 * minutes
-        self.most = trials
-        self.trials = self.failed = self.rounds_done = self.moved = 0
-        self.looking = self.of_wave = 0.0
-        self.part = LOOKING
-        self.ranking = Ranking(by_model=by_model)
-        self.won: dict[str, tuple[float, Candidate]] = {}
-        self.suspects: list[dict[str, Candidate]] = []
-        self.new: set[str] = set()
-
-    def found(self) -> Tuned:
-        self.stages("tune", "the program to begin with")
-        first = self.device.settle()
-        self.rounds = Rounds.resumed(
-            self.known, self.device.programs.target.tuned_kinds[0], __version__, counted=self.device.counted
-        )
-        if self.rounds.best and self.device.compared((), [self.rounds.choices()]) == [None]:
-            self.rounds.best = {}
-        groups: Sequence[Group] = self._groups()
-        self.shares, self.before = self.device.share(groups, first), run_of(first)
-        while self._room() > 0:
-            if self.new and self.rounds_done - self.moved >= (WIDE_MOVES if self._widest() > 1 else MOVES):
-                groups = self._nearer(groups, self.new)
-            versions = self._versions(groups)
-            if not versions:
-                groups = self._nearer(groups, ())
-                versions = self._versions(groups)
-            if not versions:
-                break
-            self._round(groups, versions)
-        if self.won:
-            self._round(groups, ())
-        return self._whole()
-
-    def _groups(self, wanted: Collection[str] = ()) -> list[Group]:
-        """The groups of the best version, with candidates that were not tried."""
-        started = time.monotonic()
-        seconds = None if self.end is None else self.part * max(0.0, self.end - started)
-        self.part = min(MOST_LOOKING, 2 * self.part)
-        programs, tried = self.device.programs, self.rounds.tried
-        found = programs.groups(self.rounds.choices(), sorted(wanted), tried, seconds)
-        self.looking = max(self.looking, time.monotonic() - started)
-        return found
-
-    def _nearer(self, groups: Sequence[Group], wanted: Collection[str]) -> Sequence[Group]:
-        """The groups, those that are wanted with candidates near to what they are now, if there is time."""
-        self.moved = self.rounds_done
-        if self.end is not None and time.monotonic() + self.looking + 3 * self.of_wave >= self.end:
-            self.new = set()
-            return groups
-        before = {group.key: group for group in groups}
-        found = [one if one.candidates else before.get(one.key, one) for one in self._groups(wanted)]
-        self.new = set()
-        return found
-
-    def _widest(self) -> int:
-        """How many versions with candidates a round may have, whatever it takes."""
-        return min(WIDEST if self.of_wave else FIRST, max(1, self.device.programs.most_versions - 2))
-
-    def _room(self) -> int:
-        """How many the next round may have: there is to be time for it, for another one that confirms what it
-        finds, and for the comparison at the end."""
-        most = self._widest()
-        if self.most is not None:
-            most = min(most, self.most - self.trials)
-        if self.end is not None:
-            waves = (self.end - time.monotonic()) / (self.of_wave or 1.0) - 2
-            # Beside the candidates there are the incumbent and what the round confirms.
-            most = min(most, int(waves) * self.device.programs.beside_each_other - 2)
-        return most
-
-    # A round -----------------------------------------------------------------------------------------------
-
-    def _versions(self, groups: Sequence[Group]) -> list[dict[str, Candidate]]:
-        """What the next round measures: versions, in which groups that are worth it have a candidate each; of
-        a version that was wrong or did not run each half."""
-        room = max(1, self._room())
-        found, self.suspects = self.suspects[:room], self.suspects[room:]
-        self.ranking.fit(groups, self.rounds.gains)
-        tried = {key: dict(ratios) for key, ratios in self.rounds.tried.items()}
-        for version in (*found, *self.suspects):
-            for key, candidate in version.items():
-                tried.setdefault(key, {})[candidate.digest] = 1.0
-        while len(found) < room and (picks := self.ranking.picks(groups, self.shares, tried)):
-            for key, candidate in picks.items():
-                tried.setdefault(key, {})[candidate.digest] = 1.0
-            found.append(picks)
-        return found
-
-    def _round(self, groups: Sequence[Group], versions: Sequence[dict[str, Candidate]]) -> None:
-        """Measures versions with candidates beside the incumbent, and once more the winners of the last
-        round: of many that are measured some seem faster by chance."""
-        started = time.monotonic()
-        self.rounds_done += 1
-        self.trials += len(versions)
-        name = f"round {self.rounds_done}"
-        count = sum(map(len, versions))
-        self.stages(name, f"{count} candidates")
-        confirming = [{key: candidate for key, (_, candidate) in self.won.items()}] if self.won else []
-        others = [self.rounds.choices(version) for version in (*versions, *confirming)]
-        found = self.device.compared(self.rounds.choices(), others)
-        faster: dict[str, tuple[float, Candidate]] = {}
-        for version, comparison in zip(versions, found, strict=False):
-            if comparison is None:
-                self._suspect(version)
-                continue
-            for key, speedup in self.rounds.measured(groups, version, comparison).items():
-                if speedup.ratio > faster.get(key, (0.0,))[0]:
-                    faster[key] = speedup.ratio, version[key]
-        confirmed = self._confirmed(groups, found[-1]) if confirming else {}
-        self._win(faster, confirmed)
-        self._save()
-        said = f"{len(faster)} of {count} candidates are faster"
-        self.stages(name, said + (f", {len(confirmed)} of the last round's confirmed" if confirming else ""))
-        waves = ceil((1 + len(others)) / self.device.programs.beside_each_other)
-        self.of_wave = max(self.of_wave, (time.monotonic() - started) / waves)
-
-    def _confirmed(self, groups: Sequence[Group], comparison: Comparison | None) -> dict[str, float]:
-        """The winners of the last round that are faster once more become incumbents: by how much they are, by
-        group, which is the smaller of the two."""
-        won, self.won = self.won, {}
-        known = dict(self.rounds.best)
-        found = {}
-        for group in groups if comparison is not None else ():
-            if (winner := won.get(group.key)) is None:
-                continue
-            ratio, candidate = winner
-            assert comparison is not None
-            again = comparison.speedup(group.nodes)
-            if self.rounds.is_faster(again):
-                found[group.key] = min(ratio, again.ratio)
-                self.rounds.take(group.key, candidate, found[group.key])
-        self.new |= self.rounds.best.keys() - known.keys() | found.keys()
-        return found
-
-    def _win(self, faster: Mapping[str, tuple[float, Candidate]], confirmed: Mapping[str, float]) -> None:
-        """The fastest candidates of a round are measured once more, where they are faster than what was
-        confirmed meanwhile; what was counted is exact."""
-        for key, (ratio, candidate) in faster.items():
-            if self.device.counted:
-                self.rounds.take(key, candidate, ratio)
-                self.new.add(key)
-            elif ratio > confirmed.get(key, 1.0):
-                self.won[key] = ratio / confirmed.get(key, 1.0), candidate
-
-    def _suspect(self, version: dict[str, Candidate]) -> None:
-        """Of a version that is wrong or does not run each half is measured in a later round; one candidate
-        alone is to blame."""
-        if len(version) == 1:
-            ((group, candidate),) = version.items()
-            self.rounds.failed(group, candidate)
-            self.failed += 1
-            return
-        keys = sorted(version)
-        for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
-            self.suspects.append({key: version[key] for key in half})
-
-    def _save(self) -> None:
-        """What is known now, beside what the file has of other CPUs."""
-        self._write(self.rounds.choices())
-
-    def _write(self, choices: Sequence[TunedChoice]) -> None:
-        cpu = self.rounds.cpu
-        others = [choice for choice in self.known.choices if choice.cpu != cpu]
-        tried = {**self.known.tried, self.rounds.measured_on: self.rounds.tried}
-        write_tuned(self.path, merge_tuned([TunedFile((*others, *choices), tried)]))
-
-    # The whole network -------------------------------------------------------------------------------------
-
-    def _whole(self) -> Tuned:
-        """The network with and without the schedules that were found, which are kept if it is faster."""
-        self.stages("tune", "the whole network with and without")
-        choices = self.rounds.choices()
-        (found,) = self.device.compared((), [choices]) if choices else [None]
-        whole = found.whole if found is not None else Speedup(1.0)
-        least = 1.0 if self.device.counted else 1 + LEAST_WHOLE
-        kept = whole.ratio > least and whole.sure > 1
-        self._write(choices if kept else self.known.for_cpus([self.rounds.cpu]))
-        gains = tuple((c.group, c.gain) for c in choices if kept and c.group in self.shares)
-        before = median(found.run_before) if found is not None else self.before
-        return Tuned(
-            path=self.path,
-            choices=gains,
-            trials=self.trials,
-            failed=self.failed,
-            disturbed=self.device.disturbed,
-            noise=whole.error,
-            before=before,
-            after=before / whole.ratio if kept else before,
-            unit="instructions" if self.device.counted else "ms",
-            kept=kept,
-            where=self.device.place,
-        )
+        stages, bounds = Stages(undisturbed(progress)), Bounds(limit, trials)
+        return Search(place, path, known, bounds, stages, on_round=undisturbed(on_round)).found()

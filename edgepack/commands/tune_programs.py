@@ -42,8 +42,9 @@ from edgepack.system.progress import Stages
 
 __all__ = ["MOST_VERSIONS", "Choices", "Program", "Programs", "step_nodes"]
 
-#: Versions of the model in one program at most, and bytes of params that they may have together.
-MOST_VERSIONS, MOST_PARAMS = 9, 1 << 30
+#: Versions of the model in one program at most, and bytes of params that they may have together: a board has to
+#: take them, and to hold them in memory.
+MOST_VERSIONS, MOST_PARAMS = 9, 1 << 29
 
 #: Processes that compile versions beside each other, at most: each has the model's weights in memory.
 MOST_WORKERS = 4
@@ -149,7 +150,7 @@ class Programs:
         if self.gpu or self.device.bare_metal:
             return 1
         params = max((one.folder / "params.bin").stat().st_size for one in self._kept.values())
-        return max(2, min(MOST_VERSIONS, MOST_PARAMS // max(1, params)))
+        return max(1, min(MOST_VERSIONS, MOST_PARAMS // max(1, params)))
 
     def built(self, versions: Sequence[Choices]) -> Program:
         """A program of versions of the model, the first of which is the device's own. EdgepackError as for a

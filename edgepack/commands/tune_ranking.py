@@ -11,7 +11,7 @@ import numpy as np
 
 from edgepack.commands.tune_rounds import FAILED, Candidate, Group
 
-__all__ = ["EXPLORED", "Ranking"]
+__all__ = ["EXPLORED", "WORTH_TRYING", "Ranking"]
 
 #: Groups that take less than this part of a run are left as they are.
 WORTH_TRYING = 0.003

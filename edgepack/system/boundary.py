@@ -10,7 +10,6 @@ from typing import ParamSpec, TypeVar
 
 from edgepack.errors import ConfigError, EdgepackError, InternalError
 from edgepack.system.log import save_log
-from edgepack.system.progress import Progress
 from edgepack.text.spelling import spelled
 from edgepack.version import __version__
 
@@ -62,14 +61,14 @@ def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-def undisturbed(progress: Progress | None) -> Progress | None:
+def undisturbed(told: Callable[_P, None] | None) -> Callable[_P, None] | None:
     """The caller's callback; what it raises passes through :func:`guarded` functions as it is."""
-    if progress is None:
+    if told is None:
         return None
 
-    def call(stage: str, detail: str) -> None:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
-            progress(stage, detail)
+            told(*args, **kwargs)
         except Exception as error:
             raise _CallersError(error) from error
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from edgepack.commands import tune as module
-from edgepack.commands.tune import FIRST, WIDEST, Search, Tuned
+from edgepack.commands import tune_search as module
 from edgepack.commands.tune_device import OnDevice
+from edgepack.commands.tune_results import Tuned, TuneRound
 from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group, Rounds
+from edgepack.commands.tune_search import FIRST, WIDEST, Bounds, Search
 from edgepack.config.tuned import TunedFile, read_tuned
 from edgepack.errors import EdgepackError, ToolchainError
 from edgepack.plan.tuned import TunedChoice
@@ -111,7 +112,7 @@ def chosen_of(choices: Sequence[TunedChoice]) -> dict[str, int]:
 
 def search(device: Device, path: Path, *, trials: int = 20, known: TunedFile | None = None) -> Tuned:
     start = known or (read_tuned(path) if path.exists() else TunedFile())
-    return Search(device, path, start, Stages(None), None, trials).found()
+    return Search(device, path, start, Bounds(trials=trials), Stages(None)).found()
 
 
 def chosen(path: Path) -> dict[str, int]:
@@ -148,6 +149,22 @@ def test_a_round_has_several_versions_and_confirms_what_won_before(tmp_path: Pat
     assert [one["conv"] for one in second] == [3, 4, 2], "the last is what won"
     assert third == [{"conv": 2, "dense": 3}] == whole
     assert second[-1] == {"conv": 2} and second[0] == dict.fromkeys(("conv", "dense", "pool"), 3)
+
+
+def test_each_round_says_what_it_found(tmp_path: Path) -> None:
+    said: list[TuneRound] = []
+    path, device = tmp_path / "t.json", Device(bad=[("pool", 4)])
+    bounds = Bounds(minutes=100.0)
+    Search(device, path, TunedFile(), bounds, Stages(None), on_round=said.append).found()
+    first, second = said[:2]
+    assert (first.number, first.candidates, first.faster, first.confirmed, first.trials) == (1, 9, 1, 0, 3)
+    assert first.speedup == 1.0 and 5990 < (first.seconds_left or 0) <= 6000
+    assert [one.title for one in first.layers] == ["conv", "dense", "pool"], "those that are worth it"
+    assert [one.share for one in first.layers] == sorted((one.share for one in first.layers), reverse=True)
+    assert [one.tried for one in first.layers] == [3, 3, 3] and second.layers[0].gain == pytest.approx(1.5)
+    assert second.confirmed == 1 and second.speedup == pytest.approx(1001 / (400 / 1.5 + 601))
+    last = said[-1]
+    assert last.failed == 1 and last.layers[1].gain == pytest.approx(1.1) and last.error == 0.0
 
 
 def test_rounds_are_no_wider_than_allowed(tmp_path: Path) -> None:
@@ -256,7 +273,8 @@ def test_minutes_are_a_promise(minutes: float, tmp_path: Path, monkeypatch: pyte
             return [replace(one, candidates=[candidate(n) for n in range(60)]) for one in found]
 
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    found = Search(Slow(), tmp_path / "t.json", TunedFile(), Stages(None), minutes, None).found()
+    bounds = Bounds(minutes=minutes)
+    found = Search(Slow(), tmp_path / "t.json", TunedFile(), bounds, Stages(None)).found()
     assert 60 * minutes / 3 <= clock[0] <= 60 * minutes and found.trials >= 3
     assert chosen(tmp_path / "t.json")["conv"] == 2
 
@@ -361,7 +379,7 @@ def test_where_there_was_no_time_for_all_candidates_more_are_asked_for(tmp_path:
             return [replace(one, candidates=one.candidates[:some]) for one in found]
 
     device, path = Cut(), tmp_path / "t.json"
-    Search(device, path, TunedFile(), Stages(None), 100.0, None).found()
+    Search(device, path, TunedFile(), Bounds(minutes=100.0), Stages(None)).found()
     assert chosen(path) == {"conv": 2, "dense": 3}
     first, second, *_ = device.seconds
     assert 590 < first <= 600 and 1.9 * first < second <= 2 * first, (

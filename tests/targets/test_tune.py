@@ -61,7 +61,7 @@ def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[
     path, file = save(separable(), tmp_path, "separable.onnx"), tmp_path / "tuned.json"
     assert main(["tune", str(path), "--trials", "2", "-o", str(file)]) == 0
     said = capsys.readouterr().out
-    assert "programs measured" in said and "a run: " in said
+    assert "versions measured" in said and "a run: " in said
     assert read_tuned(file).tried
     bundle = edgepack.pack(path, "host", tmp_path / "bundle", tuned=[file])
     assert bundle.verify().ok

@@ -13,8 +13,8 @@ import pytest
 
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.tuned import TunedSchedules
-from edgepack.compiler.planner.tuning import Asked, write_choices
-from edgepack.plan.tuned import TunedChoice
+from edgepack.compiler.planner.tuning import MOST, Asked, write_choices
+from edgepack.plan.tuned import TunedChoice, schedule_digest
 from workbench.compiled import groups_of, plan_of
 from workbench.executor import Executor, host_target
 from workbench.models.builder import Graph
@@ -68,6 +68,29 @@ def test_candidates_compute_what_the_model_does(tmp_path: Path) -> None:
     for name in plans:
         (found,) = executor.run(name, list(inputs.values()), seed=2)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_what_was_tried_is_no_candidate_and_further_ones_are(tmp_path: Path) -> None:
+    """Those that differ in one field come first, behind them those that differ in two, or by two steps; each
+    of two parts has candidates for half of the groups."""
+    model = pointwise(24)
+    file = tmp_path / "choices.json"
+
+    def candidates(**asked: Any) -> tuple[dict[str, Any], list[str]]:
+        plan_of(model, "m", TARGET, selected=lambda *found: write_choices(*found, Asked(file, **asked)))
+        (group,) = [one for one in json.loads(file.read_text()) if "conv2d" in one["rule"]]
+        return group, [schedule_digest(one["rule"], one["schedule"]) for one in group["candidates"]]
+
+    group, first = candidates()
+    assert len(first) == MOST and group["cycles"] > 0
+    group, second = candidates(tried={group["group"]: first, "another": []})
+    assert second and not set(first) & set(second)
+    own = group["schedule"]
+    differ = [sum(one["schedule"].get(n) != value for n, value in own.items()) for one in group["candidates"]]
+    assert max(differ) >= 2
+    parts = [candidates(part=part, parts=2) for part in range(2)]
+    assert sorted(len(digests) for _, digests in parts) == [0, MOST]
+    assert {group["cycles"] > 0 for group, _ in parts} == {True, False}
 
 
 def _check_that_candidates_differ(group: dict[str, Any]) -> None:
