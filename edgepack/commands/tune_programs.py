@@ -42,8 +42,8 @@ from edgepack.system.progress import Stages
 
 __all__ = ["MOST_VERSIONS", "Choices", "Program", "Programs", "step_nodes"]
 
-#: Versions of the model in one program at most, and bytes of params that they may have together: a board has to
-#: take them, and to hold them in memory.
+#: Versions of the model in one program at most, and bytes of params that they may have together: a board has
+#: to take them, and to hold them in memory.
 MOST_VERSIONS, MOST_PARAMS = 9, 1 << 29
 
 #: Processes that compile versions beside each other, at most: each has the model's weights in memory.
