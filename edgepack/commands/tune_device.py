@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil
 from statistics import median
+from typing import TypeVar
 
 from edgepack.commands.tune_programs import Choices, Program, Programs
 from edgepack.commands.tune_rounds import Comparison, Group, Nodes
-from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, ToolchainError
 from edgepack.options import RunOptions
 from edgepack.runners.bench import BenchOptions, Measurement, bench, percentile
 from edgepack.runners.turns import HowMany, Turns, bench_in_turns
-from edgepack.runners.verify import verify, verify_variant
+from edgepack.runners.verify import Verification, verify, verify_variant
 
 __all__ = ["ASKED_AGAIN", "PAUSE", "OnDevice", "run_of"]
 
@@ -30,6 +32,11 @@ DISTURBED = 0.015
 
 #: How often a device that does not answer is asked again, and seconds between.
 ASKED_AGAIN, PAUSE = 3, 10.0
+
+#: A version hangs that takes so many seconds more than so many times what verifying the rules' own took.
+HANGS, TIMES_USUAL = 20.0, 10.0
+
+_R = TypeVar("_R")
 
 
 class OnDevice:
@@ -50,6 +57,7 @@ class OnDevice:
         self.disturbed = 0
         self.place = ""
         self._each = 1.0
+        self._usual = 0.0
         self._gone: EdgepackError | None = None
         self._rules: Program | None = None
         self._last: tuple[Choices, Program] | None = None
@@ -62,7 +70,11 @@ class OnDevice:
             CheckFailedError: it does not compute what it should to begin with.
         """
         self._rules = self.programs.built([()])
-        if not self._is_right(self._rules):
+        started = time.monotonic()
+        right = verify(self._rules.root, self._rules.manifest, self.where)
+        self._usual = time.monotonic() - started
+        self._check_gpu(right)
+        if not right.ok:
             raise CheckFailedError(
                 "The model's program does not compute what it should to begin with.",
                 hint="`edgepack pack` and `edgepack verify` say more.",
@@ -123,9 +135,9 @@ class OnDevice:
     def _measured(self, program: Program, names: Sequence[str]) -> dict[str, Comparison]:
         """The first of the named versions beside the others; one that does not run any more is left out."""
         try:
-            found = self._turns(program, names)
+            found = self._tried(lambda: self._turns(program, names))
         except EdgepackError:
-            self._check_device()
+            self._check_answers()
             own, *others = names
             if len(others) == 1:
                 return {}
@@ -133,7 +145,11 @@ class OnDevice:
             return {name: comparison for one in each for name, comparison in one.items()}
         if median(one.whole.error for one in found.values()) > DISTURBED:
             self.disturbed += 1
-            again = self._turns(program, names)
+            try:
+                again = self._tried(lambda: self._turns(program, names))
+            except EdgepackError:
+                self._check_answers()
+                return found
             return {name: one.and_again(again[name]) for name, one in found.items()}
         return found
 
@@ -144,7 +160,7 @@ class OnDevice:
         root, manifest = program.root, program.manifest
         seconds = ceil(2 * max(IN_TURNS_MS, turns * turn) / 1000)  # of which some version may be much slower
         many = HowMany(turns, runs, seconds)
-        first, *others = bench_in_turns(root, manifest, names, many, self.where)
+        first, *others = bench_in_turns(root, manifest, names, many, self._patient(4 * seconds))
         before = _in_turns(program, names[0], first)
         return {
             name: Comparison(before, _in_turns(program, name, other), first.runs_ms, other.runs_ms)
@@ -158,9 +174,10 @@ class OnDevice:
         first, second = self._alone(before), None
         try:
             second = self.programs.built([other])
-            if not self._is_right(second):
+            program = second
+            if not self._is_right(program):
                 return None
-            return self._compared(first, second)
+            return self._tried(lambda: self._compared(first, program))
         except EdgepackError:
             self._check_device()
             return None
@@ -193,30 +210,58 @@ class OnDevice:
     # Running -----------------------------------------------------------------------------------------------
 
     def _is_right(self, program: Program, version: str = "") -> bool:
-        """Whether a program, or one of its versions, computes what was recorded. An error is the version's if
-        the rules' own program still runs."""
+        """Whether a program, or one of its versions, runs and computes what was recorded."""
+        root, manifest, where = program.root, program.manifest, self._patient(0.0)
         try:
             if version:
-                return verify_variant(program.root, program.manifest, version, self.where)
-            found = verify(program.root, program.manifest, self.where)
+                return self._tried(lambda: verify_variant(root, manifest, version, where))
+            found = self._tried(lambda: verify(root, manifest, where))
         except EdgepackError:
-            if program is self._rules:
-                raise
-            self._check_device()
+            self._check_answers()
             return False
+        self._check_gpu(found)
+        return found.ok
+
+    def _check_gpu(self, found: Verification) -> None:
+        """Raise ConfigError where kernels for a GPU were not run, which are neither right nor wrong."""
         for one in found.variants:
             if one.name == self.programs.gpu and one.missing:
                 raise ConfigError(
                     f"There is no {one.missing.removeprefix('a ')} to tune for on {found.where}.",
                     hint="`edgepack doctor` says what is missing; --runner names a device that has it.",
                 )
-        return found.ok
+
+    def _patient(self, seconds: float) -> RunOptions:
+        """Where a program with candidates is run, which may hang, and takes ``seconds`` otherwise."""
+        limit = HANGS + TIMES_USUAL * self._usual + seconds
+        return self.where if self.where.timeout else replace(self.where, timeout=limit)
+
+    def _tried(self, run: Callable[[], _R]) -> _R:
+        """What ``run`` returns, which runs a program with candidates: once more if it was not the program
+        that failed but the way to it, or its time was up. Raises the runner's error of the candidates, or of
+        the rules' own program if that, which is right, does not run any more either."""
+        try:
+            return run()
+        except ToolchainError:
+            self._check_device()
+        except EdgepackError:
+            self._check_device()
+            raise
+        try:
+            return run()
+        except EdgepackError:
+            self._check_device()
+            raise
+
+    def _check_answers(self) -> None:
+        """Raises the runner's error if the device was given up."""
+        if self._gone is not None:
+            raise self._gone
 
     def _check_device(self) -> None:
-        """Raises the runner's error if the rules' own program, which is right, does not run either: not the
-        candidates are to blame."""
-        if self._gone:
-            raise self._gone
+        """Raises the runner's error if the rules' own program does not run: not the candidates are to
+        blame."""
+        self._check_answers()
         assert self._rules is not None
         self._steady(self._rules, runs=1)
 

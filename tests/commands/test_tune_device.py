@@ -212,8 +212,7 @@ def test_a_version_that_fails_costs_itself_only(how: str, board: Board) -> None:
 
 
 def test_a_board_that_starts_again_is_waited_for(board: Board, waited: list[float]) -> None:
-    """It is gone while a version is verified, and when the rules' own program is run: that version is to
-    blame."""
+    """It is gone while a version is verified, and when the rules' own program is run; nothing is to blame."""
     device = on(board)
 
     def fails(number: int) -> None:
@@ -221,8 +220,39 @@ def test_a_board_that_starts_again_is_waited_for(board: Board, waited: list[floa
             raise ToolchainError("no route to host")
 
     board.fails = fails
-    assert ratios(device.compared(RULES, [by(20), by(11)])) == [None, 1.1]
+    assert ratios(device.compared(RULES, [by(20), by(11)])) == [2.0, 1.1]
     assert waited == [module.PAUSE] * 2
+
+
+def test_a_connection_that_is_lost_costs_nothing(board: Board) -> None:
+    """Each sixth run of a program fails."""
+    device = on(board)
+
+    def fails(number: int) -> None:
+        if number % 6 == 0:
+            raise ToolchainError("the connection was closed")
+
+    board.fails = fails
+    for _ in range(4):
+        assert ratios(device.compared(RULES, [by(20), by(11), by(5)])) == [2.0, 1.1, 0.5]
+    assert board.runs > 20 and board.alive == 1
+
+
+def test_a_version_that_hangs_is_not_waited_for_long(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than what a device's programs may take, but what the user says counts."""
+    limits: list[float | None] = []
+
+    def verify_variant(root: Path, manifest: Any, name: str, options: RunOptions) -> bool:
+        limits.append(options.timeout)
+        return True
+
+    monkeypatch.setattr(module, "verify_variant", verify_variant)
+    on(board).compared(RULES, [by(20)])
+    theirs = OnDevice(board, RunOptions(timeout=3.0))  # type: ignore[arg-type]
+    theirs.settle()
+    theirs.compared(RULES, [by(20)])
+    first, second = limits
+    assert first is not None and module.HANGS <= first < module.HANGS + 10 and second == 3.0
 
 
 def test_a_board_that_is_gone_is_an_error(board: Board, waited: list[float]) -> None:
