@@ -233,6 +233,21 @@ def test_nothing_is_kept_where_the_whole_network_is_not_faster(tmp_path: Path) -
     assert read_tuned(path).tried[CPU]["conv"]
 
 
+def test_a_whole_run_that_is_not_sure_to_be_faster_is_measured_longer(tmp_path: Path) -> None:
+    """Turns that differ by 2 % do not show a hundredth; twice as many do."""
+
+    class Slow(Device):
+        def comparison(self, before: Any, other: Any) -> Comparison:
+            runs = [1.01, *[1.02, 1.0] * (TURNS // 2)]
+            return replace(super().comparison(before, other), run_before=runs, run_after=[1.0] * TURNS)
+
+    device = Slow()
+    found = search(device, tmp_path / "t.json")
+    best = {"conv": 2, "dense": 3}
+    assert device.asked[-3:] == [[best]] * 3, "what was confirmed, and the whole twice"
+    assert found.kept and found.speedup == pytest.approx(1.01) and 0.003 < found.noise < 0.005
+
+
 def test_what_seems_faster_by_chance_is_not_kept(tmp_path: Path) -> None:
     """The first round has a fast pooling, and no later one has."""
 
