@@ -22,10 +22,7 @@ from edgepack.commands.compiled_targets import (
 from edgepack.commands.kept_stages import check_stages_folder, kept_stages
 from edgepack.commands.model_file import check_model_file
 from edgepack.commands.packing import Packing
-from edgepack.commands.quantised_source import (
-    naming_model,
-    packed_job,
-)
+from edgepack.commands.quantised_source import naming_model, packed_job
 from edgepack.config.device import Device, load_device
 from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import with_ram_budget

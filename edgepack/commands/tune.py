@@ -19,6 +19,7 @@ from edgepack.config.option_checks import check_options, with_ram_budget
 from edgepack.config.tuned import TunedFile, read_tuned
 from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
+from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
@@ -72,6 +73,34 @@ def tune(
         ModelError, ToolchainError, InternalError: as for :func:`edgepack.pack`, and from the runner.
         KeyboardInterrupt: what was found so far is in the file.
     """
+    source = _checked(model, device, minutes, trials, options)
+    profile = load_device(device) if not isinstance(device, Device) else device
+    profile = with_ram_budget(profile, options.get("ram_budget"))
+    limit = DEFAULT_MINUTES if minutes is None and trials is None else minutes
+    path = Path(output)
+    known = read_tuned(path) if path.exists() else TunedFile()
+    where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
+    of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
+    chosen, asked = PackOptions(**of_pack), profile.name if isinstance(device, Device) else os.fspath(device)
+    with (
+        suggesting_cuts(source, str(asked), chosen),
+        temporary_folder() as folder,
+        Programs(source, profile, chosen, folder) as programs,
+    ):
+        programs.beside = known.for_cpus(programs.target.tuned_kinds[1:])
+        place = OnDevice(programs, where)
+        stages, bounds = Stages(undisturbed(progress)), Bounds(limit, trials)
+        return Search(place, path, known, bounds, stages, on_round=undisturbed(on_round)).found()
+
+
+def _checked(
+    model: PathLike,
+    device: PathLike | Device,
+    minutes: float | None,
+    trials: int | None,
+    options: TuneKeywords,
+) -> Path:
+    """The model's file. Raises ConfigError for arguments that are wrong by themselves."""
     check_options({"model": model, "device": device, **options}, "tune")
     if not isinstance(model, str | os.PathLike):
         raise ConfigError(
@@ -80,20 +109,9 @@ def tune(
     check_model_file(source := Path(model))
     if (minutes is not None and minutes <= 0) or (trials is not None and trials < 1):
         raise ConfigError("A search needs some time, or trials.", hint="Give --minutes 10, or --trials 20.")
-    profile = load_device(device) if not isinstance(device, Device) else device
-    profile = with_ram_budget(profile, options.get("ram_budget"))
     if options.get("tuned"):
         raise ConfigError(
             "A search starts from what its own file has, not from --tuned.",
             hint="Merge the files into it first: edgepack tune --merge FILE --merge FILE -o FILE.",
         )
-    limit = DEFAULT_MINUTES if minutes is None and trials is None else minutes
-    path = Path(output)
-    known = read_tuned(path) if path.exists() else TunedFile()
-    where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
-    of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
-    with temporary_folder() as folder, Programs(source, profile, PackOptions(**of_pack), folder) as programs:
-        programs.beside = known.for_cpus(programs.target.tuned_kinds[1:])
-        place = OnDevice(programs, where)
-        stages, bounds = Stages(undisturbed(progress)), Bounds(limit, trials)
-        return Search(place, path, known, bounds, stages, on_round=undisturbed(on_round)).found()
+    return source

@@ -121,9 +121,9 @@ class OnDevice:
         try:
             program = self.programs.built([before, *others])
         except EdgepackError:
-            self._check_device()
             half = len(others) // 2
             if not half:
+                self._check_building(before)
                 return [None]
             return self._in_one_program(before, others[:half]) + self._in_one_program(before, others[half:])
         own, *names = program.versions
@@ -171,19 +171,19 @@ class OnDevice:
 
     def _in_two_programs(self, before: Choices, other: Choices) -> Comparison | None:
         """Programs of a version each: A B B A, once where instructions are counted."""
-        first, second = self._alone(before), None
+        first = self._alone(before)
         try:
             second = self.programs.built([other])
-            program = second
-            if not self._is_right(program):
-                return None
-            return self._tried(lambda: self._compared(first, program))
         except EdgepackError:
-            self._check_device()
+            self._check_building(before)
+            return None
+        try:
+            return self._tried(lambda: self._compared(first, second)) if self._is_right(second) else None
+        except EdgepackError:
+            self._check_answers()
             return None
         finally:
-            if second is not None:
-                second.discard()
+            second.discard()
 
     def _compared(self, before: Program, after: Program) -> Comparison:
         a, b = [self._steady(before)], [self._bench(after)]
@@ -195,6 +195,11 @@ class OnDevice:
         )
         runs_a, runs_b = ([run_of(one) for one in those] for those in (a, b))
         return Comparison(before_us, after_us, runs_a, runs_b, counted=self.counted)
+
+    def _check_building(self, before: Choices) -> None:
+        """Raises what keeps any program from being built, the incumbent's alone too: a disk that is full, and
+        not a candidate."""
+        self.programs.built([before]).discard()
 
     def _alone(self, choices: Choices) -> Program:
         """The program of one version, which is kept until another one is asked for; that of the rules

@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from edgepack.bundle.assemble import assemble
 from edgepack.bundle.layout import default_name
@@ -44,10 +44,12 @@ __all__ = ["MOST_VERSIONS", "Choices", "Program", "Programs", "step_nodes"]
 
 #: Versions of the model in one program at most, and bytes of params that they may have together: a board has
 #: to take them, and to hold them in memory.
-MOST_VERSIONS, MOST_PARAMS = 9, 1 << 29
+MOST_VERSIONS, MOST_PARAMS = 8, 1 << 29
 
 #: Processes that compile versions beside each other, at most: each has the model's weights in memory.
 MOST_WORKERS = 4
+
+_R = TypeVar("_R")
 
 #: By which schedules a version of the model is computed; the rules decide what is not among them.
 Choices = tuple[TunedChoice, ...]
@@ -107,14 +109,14 @@ class Programs:
         target: what is tuned: the GPU where the device has one, else the CPU.
         gpu: the name of its kernels in a bundle; "" for a CPU.
         beside: schedules that are not searched for, of the CPU beside a GPU: all programs have them.
-        beside_each_other: so many versions are compiled at the same time.
+        workers: processes that compile, a version each.
         cut_short: whether there was no time for all candidates when they were made last.
     """
 
     def __init__(self, model: Path, device: Device, options: PackOptions, folder: Path) -> None:
         self.device, self.folder = device, folder
         name = options.name or default_name(model)
-        self._options = replace(options, name=name, formats=(), timeout=0)
+        self._options = replace(options, name=name, formats=())
         self._targets = targets_of([device], self._options)
         ((_, self.target), *_) = self._targets
         self.gpu = self.target.api if isinstance(self.target, GpuTarget) else ""
@@ -127,14 +129,14 @@ class Programs:
         self.cut_short = False
         self._model, self._name = model, name
         self._numbers = count(1)
-        self.beside_each_other = min(MOST_WORKERS, os.cpu_count() or 1)
+        self.workers = min(MOST_WORKERS, os.cpu_count() or 1)
         self._kept: dict[tuple[str, str], _Compiled] = {}
         self._open = ExitStack()
         self._workers: SimpleQueue[Worker] = SimpleQueue()
         self._of_model: tuple[Packing, Imported, str] | None = None
 
     def __enter__(self) -> Programs:
-        for _ in range(self.beside_each_other):
+        for _ in range(self.workers):
             self._workers.put(self._open.enter_context(Worker()))
         return self
 
@@ -198,7 +200,7 @@ class Programs:
         of_all = {one.name: getattr(plain, one.name) for one in fields(plain)}
         of_all |= {"wanted": sorted(wanted), "seconds": seconds}
         of_all["tried"] = {group: sorted(digests) for group, digests in (tried or {}).items()}
-        parts = 1 if self.gpu else self.beside_each_other
+        parts = 1 if self.gpu else self.workers
         jobs = [ChoicesJob(**of_all, part=part, parts=parts) for part in range(parts)]
         # Each part lists all groups, and has cycles and candidates for its own.
         listed = [
@@ -284,8 +286,10 @@ class Programs:
         )
 
     def _tuned(self, target: Target, choices: Choices) -> Choices:
-        """Of the choices and of those beside them what is for a target."""
-        return tuple(one for one in (*self.beside, *choices) if one.cpu in target.tuned_kinds)
+        """Of the choices and of those beside them what is for a target; whatever they gained, which changes
+        nothing of the kernels."""
+        every = (*self.beside, *choices)
+        return tuple(replace(one, gain=1.0) for one in every if one.cpu in target.tuned_kinds)
 
     def _key(self, target: Target, choices: Choices) -> tuple[str, str]:
         return target.kind, tuned_digest(self._tuned(target, choices))
@@ -296,7 +300,7 @@ class Programs:
         for key in [key for key in self._kept if key not in needed]:
             shutil.rmtree(self._kept.pop(key).folder)
 
-    def _with_worker(self, do: Any) -> Any:
+    def _with_worker(self, do: Callable[[Worker], _R]) -> _R:
         """What ``do`` returns, given one of the processes, which no one else uses meanwhile."""
         worker = self._workers.get()
         try:

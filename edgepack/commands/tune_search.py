@@ -139,7 +139,7 @@ class Search:
         if self.end is not None:
             waves = (self.end - time.monotonic()) / (self.of_wave or 1.0) - 2
             # Beside the candidates there are the incumbent and what the round confirms.
-            most = min(most, int(waves) * self.device.programs.beside_each_other - 2)
+            most = min(most, int(waves) * self.device.programs.workers - 2)
         return most
 
     # A round -----------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Search:
         self._save()
         errors = [one.whole.error for one in found if one is not None]
         self._report(groups, count, len(faster), len(confirmed), median(errors) if errors else 0.0)
-        waves = ceil((1 + len(others)) / self.device.programs.beside_each_other)
+        waves = ceil((1 + len(others)) / self.device.programs.workers)
         self.of_wave = max(self.of_wave, (time.monotonic() - started) / waves)
 
     def _confirmed(self, groups: Sequence[Group], comparison: Comparison | None) -> dict[str, float]:

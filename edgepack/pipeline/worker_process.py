@@ -27,7 +27,7 @@ from edgepack.system.command_text import signal_name
 from edgepack.system.deadline import TICK, check_time
 from edgepack.system.disk_errors import blamed
 from edgepack.system.log import save_log
-from edgepack.system.process import kill_group, start
+from edgepack.system.process import ends_with_siblings, kill_group, start
 from edgepack.system.progress import Progress
 from edgepack.system.temporary import temporary_folder
 
@@ -94,6 +94,7 @@ class Worker:
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
         watch = _Watch(self.progress)
         process = self._started()
+        ends_with_siblings(process)
         try:
             assert process.stdin is not None
             with suppress(OSError):  # of one that has ended; what it printed and left is looked at below

@@ -44,6 +44,7 @@ __all__ = [
     "Completed",
     "ask",
     "background",
+    "ends_with_siblings",
     "execute",
     "kill_group",
     "run_checked",
@@ -244,9 +245,15 @@ def start(
         stderr=stderr,
         start_new_session=True,
     )
+    ends_with_siblings(process)
+    return process
+
+
+def ends_with_siblings(process: subprocess.Popen[bytes]) -> None:
+    """In a thread of :func:`side_by_side`: what ends the others ends this process too, which ``start`` has
+    started, perhaps long before."""
     if (siblings := _siblings.get()) is not None:
         siblings.add(process)
-    return process
 
 
 def _found(program: str, variables: Mapping[str, str]) -> str:

@@ -60,7 +60,7 @@ class Board:
 
     device = SimpleNamespace(name="board")
 
-    def __init__(self, folder: Path, most_versions: int = 9) -> None:
+    def __init__(self, folder: Path, most_versions: int = 8) -> None:
         self.folder, self.most_versions, self.gpu = folder, most_versions, ""
         self.uncompiled: set[int] = set()
         self.unbuilt: set[int] = set()
@@ -262,6 +262,16 @@ def test_a_board_that_is_gone_is_an_error(board: Board, waited: list[float]) -> 
         with pytest.raises(ToolchainError, match="no route to host"):
             device.compared(RULES, [by(20), by(11)])
     assert waited == [module.PAUSE] * module.ASKED_AGAIN, "it is asked no more"
+
+
+def test_what_keeps_every_program_from_being_built_is_an_error(board: Board) -> None:
+    """A disk that is full is nobody's fault."""
+    device = on(board)
+    board.unbuilt = {10}
+    for most in (8, 1):
+        board.most_versions = most
+        with pytest.raises(ToolchainError, match="it cannot be linked"):
+            device.compared(RULES, [by(20), by(10)])
 
 
 def test_a_disturbed_comparison_is_done_again(board: Board) -> None:

@@ -40,7 +40,7 @@ class Programs:
 
     most_versions: int
     cut_short: bool = False
-    beside_each_other: int = 2
+    workers: int = 2
     target: Any = field(default_factory=lambda: SimpleNamespace(tuned_kinds=(CPU,)))
     groups: Any = None
 
@@ -69,7 +69,7 @@ class Device(OnDevice):
     ) -> None:
         self.noise, self.bad, self.fails, self.whole = noise, set(bad), fails, whole
         self.counted, self.place, self.disturbed = counted, "here", 0
-        self.programs = Programs(1 if counted else 9, groups=self.groups)  # type: ignore[assignment]
+        self.programs = Programs(1 if counted else 8, groups=self.groups)  # type: ignore[assignment]
         self.asked: list[list[dict[str, int]]] = []
         self.random = random.Random(1)
 

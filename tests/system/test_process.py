@@ -16,7 +16,16 @@ import pytest
 
 from edgepack.errors import ToolchainError
 from edgepack.system.deadline import OutOfTimeError, check_time, time_limit
-from edgepack.system.process import Completed, ask, background, execute, run_checked, run_tool, side_by_side
+from edgepack.system.process import (
+    Completed,
+    ask,
+    background,
+    ends_with_siblings,
+    execute,
+    run_checked,
+    run_tool,
+    side_by_side,
+)
 from edgepack.system.streams import Output
 from tests.support.processes import ends, printed_before_the_end
 
@@ -263,6 +272,23 @@ def test_the_first_failure_of_those_side_by_side_ends_the_others(
     with pytest.raises(KeyError, match="1"):
         side_by_side(work, range(2))
     assert ends(int(pid.read_text()))
+
+
+def test_a_process_that_was_there_before_ends_with_those_side_by_side() -> None:
+    """One that serves several of them in turn is not waited for."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    ) as old:
+
+        def work(number: int) -> None:
+            if number:
+                raise ToolchainError("the other one")
+            ends_with_siblings(old)
+            old.wait(60)
+
+        with pytest.raises(ToolchainError, match="the other one"):
+            side_by_side(work, range(2))
+        assert old.returncode not in (None, 0)
 
 
 def test_those_side_by_side_answer_in_order_and_share_the_time() -> None:
