@@ -95,7 +95,7 @@ class Ranking:
     def next(self, group: Group, tried: Mapping[str, float]) -> Candidate | None:
         """The candidate of a group to measure next; None where all were."""
         left = [one for one in group.candidates if one.digest not in tried]
-        now, done = group.now, len(group.candidates) - len(left)
+        now, done = group.now, len(tried)
         if not left:
             return None
         if not self.by_model or now is None or done % EXPLORED == EXPLORED - 1:

@@ -1,14 +1,15 @@
 """Schedules that a tuner may try for a fused group: the neighbours of one, and other rules' own.
 
-A neighbour differs in one field; what else is decided is left as it is, or decided anew by the rule. Behind
-them come the neighbours of neighbours. Those that do not fit the group, and those that make the same schedule
-as another one, are left out.
+A neighbour differs in one field; what else is decided is left as it is, or decided anew by the rule. Where
+all were tried the neighbours of neighbours come. Those that do not fit the group, and those that make the
+same schedule as another one, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -56,8 +57,8 @@ def each_candidate(
     constants: Sequence[frozenset[int]],
     tried: Collection[str] = (),
 ) -> Iterator[Candidate]:
-    """Candidates, by turns the nearest neighbours of what is computed by now and those of other rules; then
-    the neighbours of these neighbours.
+    """Candidates, by turns the nearest neighbours of what is computed by now and those of other rules; where
+    all of these were tried, neighbours of the neighbours.
 
     Making one, and predicting its cycles, takes 0.02 to 0.2 seconds.
 
@@ -71,39 +72,49 @@ def each_candidate(
     if own is None or base.schedule is None:
         return
     known = {schedule_digest(own.name, plain_schedule(base.schedule)), *tried}
-    for rule, schedule in _proposals(own, base.schedule, target, single=len(groups) == 1):
-        proposed = schedule_digest(rule.name, plain_schedule(schedule))
-        if proposed in known:
-            continue
-        made = made_by(groups, rule, schedule, target, constants)
-        if made is None or rule_of(made) is not rule or made.schedule is None:
-            known.add(proposed)
-            continue
-        plain = plain_schedule(made.schedule)
-        digest = schedule_digest(rule.name, plain)
-        if digest not in known:
-            yield Candidate(rule.name, plain, predicted_cycles(made, target))
-        known |= {proposed, digest}
-
-
-def _proposals(
-    own: Rule | PairRule, schedule: Schedule, target: CpuTarget, *, single: bool
-) -> Iterator[tuple[Rule | PairRule, Schedule]]:
-    """Schedules that may fit: by turns the nearest neighbours in each field and what others propose; then
-    those that differ in two fields, or in one by two steps."""
-    others: list[tuple[Rule | PairRule, Schedule]] = []
-    if single:
-        for rule in RULES:
-            if rule.name == own.name or rule.kind != "anchor" or rule.schedule is None:
+    near = list(neighbours(base.schedule, target))
+    for proposals in (
+        _mixed(((own, one) for one in near), _others_own(own) if len(groups) == 1 else ()),
+        ((own, one) for one in _two_steps(base.schedule, near, target)),
+    ):
+        found = False
+        for rule, schedule in proposals:
+            proposed = schedule_digest(rule.name, plain_schedule(schedule))
+            if proposed in known:
                 continue
-            seeds = SEEDS.get(rule.name, ({},))
-            others += [(rule, rule.schedule.from_json(seed)) for seed in seeds]
-    near = list(neighbours(schedule, target))
-    for number in range(max(len(near), len(others))):
-        if number < len(near):
-            yield own, near[number]
-        if number < len(others):
-            yield others[number]
+            made = made_by(groups, rule, schedule, target, constants)
+            if made is None or rule_of(made) is not rule or made.schedule is None:
+                known.add(proposed)
+                continue
+            plain = plain_schedule(made.schedule)
+            digest = schedule_digest(rule.name, plain)
+            if digest not in known:
+                found = True
+                yield Candidate(rule.name, plain, predicted_cycles(made, target))
+            known |= {proposed, digest}
+        if found:
+            return
+
+
+Proposal = tuple[Rule | PairRule, Schedule]
+
+
+def _mixed(first: Iterable[Proposal], second: Iterable[Proposal]) -> Iterator[Proposal]:
+    """By turns one of each."""
+    for pair in zip_longest(first, second):
+        yield from (one for one in pair if one is not None)
+
+
+def _others_own(own: Rule | PairRule) -> Iterator[Proposal]:
+    """What other rules would propose."""
+    for rule in RULES:
+        if rule.name != own.name and rule.kind == "anchor" and rule.schedule is not None:
+            for seed in SEEDS.get(rule.name, ({},)):
+                yield rule, rule.schedule.from_json(seed)
+
+
+def _two_steps(schedule: Schedule, near: Sequence[Schedule], target: CpuTarget) -> Iterator[Schedule]:
+    """The neighbours of neighbours, which leave nothing open: those of the nearest first."""
     whole = [one for one in near if None not in _open(one, schedule)]
     further: dict[int, list[Schedule]] = {}
     for steps in range(2 * len(whole)):
@@ -112,7 +123,7 @@ def _proposals(
                 found = neighbours(whole[first], target)
                 further[first] = [one for one in found if None not in _open(one, schedule)]
             if steps - first < len(further[first]):
-                yield own, further[first][steps - first]
+                yield further[first][steps - first]
 
 
 def _open(one: Schedule, base: Schedule) -> list[Any]:
