@@ -14,7 +14,7 @@ import pytest
 from edgepack.commands import tune_search as module
 from edgepack.commands.tune_device import OnDevice
 from edgepack.commands.tune_results import Tuned, TuneRound
-from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group, Rounds
+from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group, Rounds, Speedup
 from edgepack.commands.tune_search import FIRST, WIDEST, Bounds, Search
 from edgepack.config.tuned import TunedFile, read_tuned
 from edgepack.errors import EdgepackError, ToolchainError
@@ -311,6 +311,13 @@ def test_the_error_of_a_speedup_is_that_of_a_median() -> None:
     found = Comparison({}, {}, *turns).whole
     assert found.error == pytest.approx(1.2533 * 0.01 * 2**0.5 / 20, rel=0.15)
     assert abs(found.ratio - 1) < 3 * found.error and found.sure == found.ratio - 3 * found.error
+
+
+def test_faster_is_by_a_hundredth_and_three_errors() -> None:
+    timed, counted = Rounds("cpu", "1"), Rounds("cpu", "1", counted=True)
+    assert timed.is_faster(Speedup(1.05, 0.01)) and not timed.is_faster(Speedup(1.05, 0.02))
+    assert not timed.is_faster(Speedup(1.005)) and counted.is_faster(Speedup(1.005))
+    assert not counted.is_faster(Speedup(1.0005))
 
 
 def test_two_turns_say_little() -> None:

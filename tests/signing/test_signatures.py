@@ -167,12 +167,15 @@ def test_what_has_the_form_of_a_key_is_a_key_whatever_files_there_are(
     keys: Path, release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attacker's folder may hold files of any name, and his key in them."""
-    monkeypatch.chdir(release)
     sign_sums(release, secret_key(keys / "other-m.sec"))
     trusted, foreign = ((keys / f"{name}.pub").read_text() for name in ("m", "other-m"))
     line = trusted.splitlines()[1]
     pem = (keys / "c.pub").read_text()
-    for given in (line, f"{line}\r", f" {line}\n", trusted, trusted.strip(), pem, line[:-1], f"{line}A"):
+    texts = (line, f"{line}\r", f" {line}\n", trusted, trusted.strip(), pem, line[:-1], f"{line}A")
+    for number, given in enumerate(texts):
+        folder = release / str(number)  # with a / at its end, one key is a folder in another's path
+        folder.mkdir()
+        monkeypatch.chdir(folder)
         try:
             Path(given).parent.mkdir(parents=True, exist_ok=True)
             Path(given).write_text(foreign)
@@ -180,6 +183,7 @@ def test_what_has_the_form_of_a_key_is_a_key_whatever_files_there_are(
             assert given == pem  # a path's part can be too long
         with pytest.raises((CheckFailedError, ConfigError), match=r"made with the key|nobody|no public"):
             check_signature(release, public_key(given))
+    monkeypatch.chdir(release / "0")
     monkeypatch.setenv("KEY", line)
     Path("env:").mkdir()
     Path("env:/KEY").write_text(foreign)
