@@ -22,7 +22,7 @@ from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.build_gpu import lay_out_on_gpu, select_on_gpu
-from edgepack.compiler.planner.measured import Measured
+from edgepack.compiler.planner.measured import Measured, all_ahead
 from edgepack.compiler.planner.program import read_program
 from edgepack.compiler.reporter import Reporter
 from edgepack.errors import EdgepackError
@@ -129,6 +129,7 @@ def plan_of(
     maxima: Mapping[str, int] | None = None,
     given: Given = NOTHING,
     schedules: Callable[..., Given] | None = None,
+    ahead: Callable[..., float] = all_ahead,
     selected: Callable[..., None] = lambda *what: None,
 ) -> Built:
     """The plan of a model whose input shapes are static.
@@ -137,6 +138,7 @@ def plan_of(
         maxima: those of ``--max``.
         given: schedules of all fused groups by rule, in place of those that the rules would propose.
         schedules: those of each fused group (``Schedules``, on a GPU ``GpuSchedules``), instead of ``given``.
+        ahead: which part of the weights of groups is fetched ahead, of what the planner would.
         selected: is told of the program and of the selector, or for a GPU of what was selected, when its
             kernels are.
     """
@@ -153,7 +155,7 @@ def plan_of(
         signature,
         target or host_target(),
         symbol_prefix=prefix,
-        measured=Measured(schedules=decide),
+        measured=Measured(schedules=decide, ahead=ahead),
     )
     selected(*program)
     return lay_out(*program, signature, name)

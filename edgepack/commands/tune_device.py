@@ -11,7 +11,7 @@ from statistics import median
 from typing import TypeVar
 
 from edgepack.commands.tune_programs import Choices, Program, Programs
-from edgepack.commands.tune_rounds import Comparison, Group, Nodes
+from edgepack.commands.tune_rounds import Comparison, Group, Nodes, steps_of
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, ToolchainError
 from edgepack.options import RunOptions
 from edgepack.runners.bench import BenchOptions, Measurement, bench, percentile
@@ -98,7 +98,11 @@ class OnDevice:
         assert self._rules is not None
         taken = _times(self._rules, first)
         total = sum(taken.values()) or 1.0
-        return {group.key: sum(taken.get(one, 0.0) for one in group.nodes) / total for group in groups}
+        return {
+            group.key: sum(taken[step] for step in {s for one in group.nodes for s in steps_of(one, taken)})
+            / total
+            for group in groups
+        }
 
     def compared(self, before: Choices, others: Sequence[Choices]) -> list[Comparison | None]:
         """Other versions beside an incumbent; None for one that cannot be compiled, does not run, or computes

@@ -203,23 +203,30 @@ class Programs:
         parts = 1 if self.gpu else self.workers
         jobs = [ChoicesJob(**of_all, part=part, parts=parts) for part in range(parts)]
         # Each part lists all groups, and has cycles and candidates for its own.
-        listed = [
-            max(several, key=lambda one: (one["cycles"], len(one["candidates"])))
-            for several in zip(*side_by_side(self._listed, jobs), strict=True)
-        ]
-        self.cut_short = any(one["more"] for one in listed)
+        listed: dict[str, dict[str, Any]] = {}
+        for one in (one for part in side_by_side(self._listed, jobs) for one in part):
+            known = listed.setdefault(one["group"], one)
+            listed[one["group"]] = max(known, one, key=lambda it: (it["cycles"], len(it["candidates"])))
+        self.cut_short = any(one["more"] for one in listed.values())
         code = code_of(plan_of(kept.folder))
         nodes = step_nodes(code["steps"], code["kernels"], gpu=bool(self.gpu))
         kernels = [step.kernel for step in code["steps"]]
+
+        def steps(one: Mapping[str, Any]) -> frozenset[Nodes]:
+            if "nodes" in one:
+                return frozenset(map(tuple, one["nodes"]))
+            return frozenset(n for n, kernel in zip(nodes, kernels, strict=True) if kernel in one["symbols"])
+
         return [
             Group(
                 one["group"],
                 one["title"],
-                frozenset(n for n, kernel in zip(nodes, kernels, strict=True) if kernel in one["symbols"]),
+                steps(one),
                 [Candidate(**other) for other in one["candidates"]],
                 Candidate(one["rule"], one["schedule"], one["cycles"]),
+                between="nodes" in one,
             )
-            for one in listed
+            for one in listed.values()
         ]
 
     def _listed(self, job: ChoicesJob) -> list[dict[str, Any]]:

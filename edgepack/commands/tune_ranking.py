@@ -78,18 +78,22 @@ class Ranking:
     def picks(
         self, groups: Sequence[Group], shares: Mapping[str, float], tried: Mapping[str, Mapping[str, float]]
     ) -> dict[str, Candidate]:
-        """For each group that is worth it the candidate to measure next.
+        """For each group that is worth it the candidate to measure next; for none that shares steps with
+        another one. What is decided between kernels comes first: it is little.
 
         Args:
             shares: what part of a run each group takes.
             tried: as for :meth:`fit`.
         """
-        found = {}
-        for group in groups:
-            if shares.get(group.key, 1.0) >= WORTH_TRYING:
-                candidate = self.next(group, tried.get(group.key, {}))
-                if candidate is not None:
-                    found[group.key] = candidate
+        found: dict[str, Candidate] = {}
+        between: list[Group] = []
+        for group in sorted(groups, key=lambda one: not one.between):
+            if shares.get(group.key, 1.0) < WORTH_TRYING or any(map(group.shares_steps, between)):
+                continue
+            candidate = self.next(group, tried.get(group.key, {}))
+            if candidate is not None:
+                found[group.key] = candidate
+                between += [group] if group.between else []
         return found
 
     def next(self, group: Group, tried: Mapping[str, float]) -> Candidate | None:

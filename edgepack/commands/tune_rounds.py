@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import median
@@ -11,7 +11,7 @@ from typing import Any
 from edgepack.config.tuned import TunedFile
 from edgepack.plan.tuned import TunedChoice, schedule_digest
 
-__all__ = ["FAILED", "Candidate", "Comparison", "Group", "Rounds", "Speedup"]
+__all__ = ["FAILED", "Candidate", "Comparison", "Group", "Rounds", "Speedup", "steps_of"]
 
 #: What is noted of a candidate that crashed, hung, or computed something else.
 FAILED = 0.0001
@@ -59,6 +59,8 @@ class Group:
         nodes: of all its steps.
         candidates: the nearest to ``now`` first.
         now: the schedule by which it is computed, of which they are neighbours.
+        between: what is decided is not how these operators are computed, but something between kernels of
+            other groups.
     """
 
     key: str
@@ -66,6 +68,17 @@ class Group:
     nodes: frozenset[Nodes]
     candidates: Sequence[Candidate]
     now: Candidate | None = None
+    between: bool = False
+
+    def shares_steps(self, other: Group) -> bool:
+        """Whether steps of both are the same, or parts of each other: a version that has another schedule for
+        both does not say which of the two made it faster."""
+        mine, others = ([set(one) for one in group.nodes if one] for group in (self, other))
+        return any(a <= b or b <= a for a in mine for b in others)
+
+    def is_part_of(self, other: Group) -> bool:
+        """Whether a step of the other one may compute more than one of this."""
+        return any(set(a) < set(b) for a in self.nodes for b in other.nodes)
 
 
 @dataclass(frozen=True)
@@ -98,11 +111,15 @@ class Comparison:
     counted: bool = False
 
     def speedup(self, nodes: Iterable[Nodes]) -> Speedup:
-        """Of steps together; 1 where one of the two versions has none."""
-        known = [one for one in nodes if one in self.before and one in self.after]
-        before = [sum(turn) for turn in zip(*(self.before[one] for one in known), strict=True)]
-        after = [sum(turn) for turn in zip(*(self.after[one] for one in known), strict=True)]
-        return _speedup(before, after) if known and all(after) else Speedup(1.0)
+        """Of the steps that compute some nodes together, in each version as many as do; 1 where one of the
+        two has none."""
+        known: tuple[dict[Nodes, Sequence[float]], ...] = ({}, {})
+        for one in nodes:
+            parts = [steps_of(one, times) for times in (self.before, self.after)]
+            for found, times, steps in zip(known, (self.before, self.after), parts, strict=True):
+                found.update({step: times[step] for step in steps if all(parts)})
+        before, after = ([sum(turn) for turn in zip(*found.values(), strict=True)] for found in known)
+        return _speedup(before, after) if before and all(after) else Speedup(1.0)
 
     @property
     def whole(self) -> Speedup:
@@ -118,6 +135,15 @@ class Comparison:
             (*self.run_after, *other.run_after),
             self.counted,
         )
+
+
+def steps_of(nodes: Nodes, steps: Collection[Nodes]) -> list[Nodes]:
+    """The steps that compute nodes, and all of these: that of just them, or the smaller ones of a version in
+    which several kernels do. None where a step computes others with them."""
+    if nodes in steps:
+        return [nodes]
+    parts = [one for one in steps if one and set(one) < set(nodes)]
+    return parts if {node for one in parts for node in one} == set(nodes) else []
 
 
 def _speedup(before: Sequence[float], after: Sequence[float]) -> Speedup:

@@ -15,7 +15,7 @@ from edgepack.commands.tune_ranking import WORTH_TRYING, Ranking
 from edgepack.commands.tune_results import Tuned, TuneLayer, TuneRound
 from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds, Speedup
 from edgepack.config.tuned import TunedFile, merge_tuned, write_tuned
-from edgepack.plan.tuned import TunedChoice
+from edgepack.plan.tuned import PAIR, TunedChoice
 from edgepack.system.progress import Stages
 from edgepack.version import __version__
 
@@ -80,6 +80,8 @@ class Search:
         self.won: dict[str, tuple[float, Candidate]] = {}
         self.suspects: list[dict[str, Candidate]] = []
         self.new: set[str] = set()
+        #: Groups some of whose operators another group's kernel has computed since they were listed.
+        self.taken_over: set[str] = set()
 
     def found(self) -> Tuned:
         self.stages("tune", "the program to begin with")
@@ -101,8 +103,11 @@ class Search:
             if not versions:
                 break
             self._round(groups, versions)
-        if self.won:
+        confirm = bool(self.won)
+        while confirm:
             self._round(groups, ())
+            in_time = self.end is None or time.monotonic() + 2 * self.of_wave < self.end
+            confirm = bool(self.won) and in_time  # those that shared steps with others
         return self._whole()
 
     def _groups(self, wanted: Collection[str] = ()) -> list[Group]:
@@ -113,6 +118,7 @@ class Search:
         programs, tried = self.device.programs, self.rounds.tried
         found = programs.groups(self.rounds.choices(), sorted(wanted), tried, seconds)
         self.looking = max(self.looking, time.monotonic() - started)
+        self.taken_over.clear()
         return found
 
     def _nearer(self, groups: Sequence[Group], wanted: Collection[str]) -> Sequence[Group]:
@@ -123,8 +129,16 @@ class Search:
             return groups
         before = {group.key: group for group in groups}
         found = [one if one.candidates else before.get(one.key, one) for one in self._groups(wanted)]
+        self._share_parts(found)
         self.new = set()
         return found
+
+    def _share_parts(self, groups: Sequence[Group]) -> None:
+        """Two groups that one kernel computed, when the shares were measured, have half of its share each."""
+        parts = {part: share / 2 for key, share in self.shares.items() for part in key.split(PAIR)[:2]}
+        for one in groups:
+            if one.key in parts:
+                self.shares.setdefault(one.key, parts[one.key])
 
     def _widest(self) -> int:
         """How many versions with candidates a round may have, whatever it takes."""
@@ -149,6 +163,7 @@ class Search:
         a version that was wrong or did not run each half."""
         room = max(1, self._room())
         found, self.suspects = self.suspects[:room], self.suspects[room:]
+        groups = [group for group in groups if group.key not in self.taken_over]
         self.ranking.fit(groups, self.rounds.gains)
         tried = {key: dict(ratios) for key, ratios in self.rounds.tried.items()}
         for version in (*found, *self.suspects):
@@ -169,6 +184,7 @@ class Search:
         name = f"round {self.rounds_done}"
         count = sum(map(len, versions))
         self.stages(name, f"{count} candidates")
+        later = self._postponed(groups)
         confirming = [{key: candidate for key, (_, candidate) in self.won.items()}] if self.won else []
         others = [self.rounds.choices(version) for version in (*versions, *confirming)]
         found = self.device.compared(self.rounds.choices(), others)
@@ -181,38 +197,65 @@ class Search:
                 if speedup.ratio > faster.get(key, (0.0,))[0]:
                     faster[key] = speedup.ratio, version[key]
         confirmed = self._confirmed(groups, found[-1]) if confirming else {}
-        self._win(faster, confirmed)
+        self.won = {key: winner for key, winner in later.items() if key not in self.taken_over}
+        self._win(groups, faster, confirmed)
         self._save()
         errors = [one.whole.error for one in found if one is not None]
         self._report(groups, count, len(faster), len(confirmed), median(errors) if errors else 0.0)
         waves = ceil((1 + len(others)) / self.device.programs.workers)
         self.of_wave = max(self.of_wave, (time.monotonic() - started) / waves)
 
+    def _postponed(self, groups: Sequence[Group]) -> dict[str, tuple[float, Candidate]]:
+        """Takes winners of the last round away that share steps with what saves more, a decision between
+        kernels or all that its kernels won: they are measured once more in the next round."""
+        saved = {key: self.shares.get(key, 0.0) * (1 - 1 / ratio) for key, (ratio, _) in self.won.items()}
+        winners = sorted((one for one in groups if one.key in saved), key=lambda one: -saved[one.key])
+        later: set[str] = set()
+        for group in (one for one in winners if one.between and one.key not in later):
+            rivals = [one for one in winners if one is not group and one.shares_steps(group)]
+            kernels = {one.key for one in rivals if not one.between} - later
+            if saved[group.key] >= sum(saved[key] for key in kernels):
+                later |= {one.key for one in rivals}
+            else:
+                later.add(group.key)
+        return {key: self.won.pop(key) for key in later}
+
     def _confirmed(self, groups: Sequence[Group], comparison: Comparison | None) -> dict[str, float]:
         """The winners of the last round that are faster once more become incumbents: by how much they are, by
         group, which is the smaller of the two."""
-        won, self.won = self.won, {}
         found = {}
         for group in groups if comparison is not None else ():
-            if (winner := won.get(group.key)) is None:
+            if (winner := self.won.get(group.key)) is None:
                 continue
             ratio, candidate = winner
             assert comparison is not None
             again = comparison.speedup(group.nodes)
             if self.rounds.is_faster(again):
                 found[group.key] = min(ratio, again.ratio)
-                self.rounds.take(group.key, candidate, found[group.key])
-        self.new |= found.keys()
+                self._take(groups, group, candidate, found[group.key])
         return found
 
-    def _win(self, faster: Mapping[str, tuple[float, Candidate]], confirmed: Mapping[str, float]) -> None:
+    def _take(self, groups: Sequence[Group], group: Group, candidate: Candidate, ratio: float) -> None:
+        """A candidate becomes the incumbent. If it is a kernel for two groups, these are left alone until
+        groups are listed anew."""
+        self.rounds.take(group.key, candidate, ratio)
+        self.new.add(group.key)
+        if group.between:
+            self.taken_over |= {one.key for one in groups if not one.between and one.is_part_of(group)}
+
+    def _win(
+        self,
+        groups: Sequence[Group],
+        faster: Mapping[str, tuple[float, Candidate]],
+        confirmed: Mapping[str, float],
+    ) -> None:
         """The fastest candidates of a round are measured once more, where they are faster than what was
         confirmed meanwhile; what was counted is exact."""
+        by_key = {group.key: group for group in groups}
         for key, (ratio, candidate) in faster.items():
             if self.device.counted:
-                self.rounds.take(key, candidate, ratio)
-                self.new.add(key)
-            elif ratio > confirmed.get(key, 1.0):
+                self._take(groups, by_key[key], candidate, ratio)
+            elif ratio > confirmed.get(key, 1.0) and key not in self.taken_over:
                 self.won[key] = ratio / confirmed.get(key, 1.0), candidate
 
     def _report(
@@ -229,6 +272,7 @@ class Search:
             )
             for group in groups
             if self.shares.get(group.key, 0.0) >= WORTH_TRYING
+            and (not group.between or group.key in self.rounds.best)
         ]
         saved = sum(share * (1 - 1 / self.rounds.gain(key)) for key, share in self.shares.items())
         self.on_round(

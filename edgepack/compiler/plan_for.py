@@ -18,11 +18,12 @@ from edgepack.compiler.planner.predicted import take_predicted
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.tuning import Asked, write_choices
+from edgepack.compiler.planner.tuning_between import between_calls
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
-from edgepack.plan.tuned import TunedChoice
+from edgepack.plan.tuned import TunedChoice, weights_of
 
 if TYPE_CHECKING:
     from edgepack.compiler.planner.build_gpu import SelectedOnGpu
@@ -83,7 +84,7 @@ def write_choices_for(
         write_gpu_choices(known.on_gpu(target, lowered, prefix), asked.path, asked.wanted)
         return
     program, selector, _ = known.on_cpu(target, lowered, prefix)
-    write_choices(program, selector, asked)
+    write_choices(program, selector, asked, imported.signature.nodes)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class _Known:
         from edgepack.compiler.planner.build_gpu import select_on_gpu
 
         assert self.gpu is not None
-        measured = replace(Measured(self.imported.calibration, self.cpu), on_gpu=self.gpu)
+        measured = Measured(self.imported.calibration, self.cpu, self.gpu, self.cpu.ahead)
         return select_on_gpu(lowered, self.imported.signature, target, prefix, self.reporter, measured)
 
     def on_cpu(
@@ -126,16 +127,25 @@ class _Known:
             target,
             symbol_prefix=prefix,
             reporter=self.reporter,
-            measured=Measured(self.imported.calibration, self.cpu),
+            measured=Measured(self.imported.calibration, self.cpu, ahead=self.cpu.ahead),
         )
         predicted = take_predicted(program, selector, lambda one: compile_alone(one, target), self.cpu)
         return program, selector, predicted
 
 
 def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, float]:
-    """What the kernels gained that a tuned schedule made, by symbol."""
+    """What the kernels gained that a tuned schedule made, or which are what was decided between them, by
+    symbol."""
     found: dict[str, float] = {}
-    for call in program.calls if schedules.gains else ():
+    if not schedules.gains:
+        return found
+    places = [(one.key, call) for one in between_calls(program) for call in one.calls]
+    # Also those of whose weights nothing is fetched any more.
+    places += [(weights_of(group_key(call.fused_groups)), call) for call in program.calls]
+    for key, call in places:
+        if (gain := schedules.gains.get(key)) is not None:
+            found |= dict.fromkeys(call.symbols, gain)
+    for call in program.calls:
         gain = schedules.gains.get(group_key(call.fused_groups))
         rule = rule_of(call.implementation) if call.implementation is not None else None
         if gain is None or rule is None or schedules(call.fused_groups).get(rule.name) is None:

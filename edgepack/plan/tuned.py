@@ -8,7 +8,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["TunedChoice", "schedule_digest"]
+__all__ = ["AHEAD", "APART", "PAIR", "TunedChoice", "schedule_digest", "weights_of"]
+
+#: In place of a rule: that two groups are computed by a kernel each, not by one for both. It has no schedule.
+APART = "apart"
+
+#: In place of a rule: how much of a group's weights the kernels before it fetch into the caches, ``percent``
+#: of what the planner would have them fetch. Its key is :func:`weights_of` the group's.
+AHEAD = "ahead"
+
+
+#: Between the keys of groups that one call computes.
+PAIR = " then "
+
+
+def weights_of(group: str) -> str:
+    """What names the weights of a group in a file of tuned schedules."""
+    return f"weights of {group}"
 
 
 def schedule_digest(rule: str, schedule: Mapping[str, Any]) -> str:
@@ -27,6 +43,7 @@ class TunedChoice:
         group: operators, shapes and types of the fused group, a text that is the same wherever a model has
             such a group (``compiler/kernels/group_key.py``).
         rule: which rule of kernels it is for; on a GPU the rules of all parts of the group (``+`` between).
+            Or what is decided between kernels: :data:`APART`, :data:`AHEAD`.
         schedule: its fields, of plain JSON; those that are left out are decided by the rule.
         gain: the time by the rule's own choice, divided by the time with this one, in the network.
         counted: instructions were counted under an emulator, and no time was measured.

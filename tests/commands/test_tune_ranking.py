@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgepack.commands.tune_ranking import EXPLORED, WORTH_TRYING, Ranking
 from edgepack.commands.tune_rounds import FAILED, Candidate, Group
 
@@ -88,6 +90,20 @@ def test_what_was_measured_before_the_neighbourhood_moved_is_remembered() -> Non
     moved = Group("a", "a", frozenset(), (tile(1, 1, 90.0),), wide)
     ranking.fit([moved], {"a": {wide.digest: 0.5}})
     assert ranking.predicted(NOW, wide) > 0
+
+
+def test_what_shares_steps_is_measured_in_different_versions() -> None:
+    """What is decided between kernels first; then they."""
+    names = {"a": "a", "b": "b", "c": "c", "pair": "ab"}
+    groups = [
+        replace(group(key, *NEAR), nodes=frozenset({tuple(nodes)}), between=key == "pair")
+        for key, nodes in names.items()
+    ]
+    ranking, tried = Ranking(), {"pair": {one.digest: 1.0 for one in NEAR[1:]}}
+    first = ranking.picks(groups, {}, tried)
+    assert first.keys() == {"pair", "c"} and first["pair"] == NEAR[0]
+    tried["pair"][NEAR[0].digest] = 1.0
+    assert ranking.picks(groups, {}, tried).keys() == {"a", "b", "c"}
 
 
 def test_small_groups_are_left_as_they_are() -> None:

@@ -304,6 +304,71 @@ def test_speedups_are_medians_over_turns_of_the_steps_that_both_have() -> None:
     assert again.speedup([("a",)]).ratio == pytest.approx(2.5) and len(again.run_before) == 14
 
 
+def test_two_steps_are_compared_with_the_one_that_computes_both() -> None:
+    before = {("a",): [10.0] * 7, ("b",): [30.0] * 7, ("c", "d"): [1.0] * 7, (): [9.0] * 7}
+    after = {("a", "b"): [20.0] * 7, ("c",): [2.0] * 7, (): [1.0] * 7}
+    found = Comparison(before, after, [50.0] * 7, [30.0] * 7)
+    assert found.speedup([("a", "b")]).ratio == 2.0
+    assert found.speedup([("a",)]).ratio == 1.0, "a step computes it with another node"
+    assert found.speedup([("c", "d")]).ratio == 1.0, "nothing computes the other"
+    back = Comparison(after, before, [30.0] * 7, [50.0] * 7)
+    assert back.speedup([("a", "b"), ("a", "b")]).ratio == 0.5
+
+
+class Pairs(Device):
+    """A model of which one kernel may compute ``conv`` and ``dense``, which then take less time.
+
+    Attributes:
+        speed: how many times as fast both are so.
+    """
+
+    speed = 1.25
+    KEY = "conv then dense"
+
+    def groups(self, choices: Any, wanted: Any = (), tried: Any = (), seconds: Any = None) -> list[Group]:
+        joined = chosen_of(choices).get(self.KEY) == 1
+        found = [one for one in super().groups(choices) if not joined or one.key not in ("conv", "dense")]
+        pair = frozenset({("conv", "dense")})
+        now = candidate(int(joined))
+        return [*found, Group(self.KEY, self.KEY, pair, [candidate(1 - joined)], now, between=not joined)]
+
+    def share(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
+        return {**super().share(groups, first), self.KEY: 700.0 / 1001}
+
+    def times(self, chosen: dict[str, int]) -> dict[tuple[str, ...], list[float]]:
+        found = super().times(chosen)
+        if chosen.get(self.KEY) == 1:
+            found["conv", "dense"] = [700.0 / self.speed for _ in range(TURNS)]
+            del found["conv",], found["dense",]
+        return found
+
+
+def test_one_kernel_for_two_groups_is_measured_before_these_are(tmp_path: Path) -> None:
+    path, device = tmp_path / "t.json", Pairs()
+    found = search(device, path)
+    versions = [set(one) for asked in device.asked for one in asked]
+    assert versions[0] == {"conv then dense", "pool"}
+    assert dict(found.choices)["conv then dense"] == pytest.approx(1.25) and found.kept
+    first = next(i for i, asked in enumerate(device.asked) if asked[-1] == {"conv then dense": 1})
+    later = [one for asked in device.asked[first + 1 :] for one in asked]
+    assert later and not any({"conv", "dense"} & one.keys() for one in later[:-1]), "they are no groups now"
+    assert found.speedup == pytest.approx(1001 / (700 / 1.25 + 301))
+
+
+def test_of_winners_that_share_steps_those_that_save_more_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel for both saves 117 us of a run, a candidate of ``conv`` 133; both together save no more."""
+    monkeypatch.setitem(SPEED, ("conv", 0), 1.5)
+    path, device = tmp_path / "t.json", Pairs()
+    device.speed = 1.2
+    found = search(device, path)
+    first, second, third, *_ = (asked[-1] for asked in device.asked)
+    assert first.keys() != second.keys() == {"conv"} and third.keys() >= {"conv", "conv then dense"}
+    assert dict(found.choices)["conv"] == pytest.approx(1.5)
+    assert "conv then dense" not in chosen(path) and chosen(path)["dense"] == 3
+
+
 def test_the_error_of_a_speedup_is_that_of_a_median() -> None:
     """Of normal noise of 1 % in 400 turns: 1.25 % / 20, of the ratio 1.4 times that."""
     rng = random.Random(3)

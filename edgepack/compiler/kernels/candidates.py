@@ -38,11 +38,20 @@ SEEDS: dict[str, tuple[dict[str, Any], ...]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rule and a schedule of its, nothing of it open but what has no meaning."""
+    """A rule and a schedule of its, nothing of it open but what has no meaning.
+
+    Attributes:
+        cycles: that are predicted; 0 where nothing is.
+    """
 
     rule: str
     schedule: dict[str, Any]
     cycles: float
+
+    @property
+    def digest(self) -> str:
+        """What names it among those of a group that were tried."""
+        return schedule_digest(self.rule, self.schedule)
 
 
 def plain_schedule(schedule: Schedule) -> dict[str, Any]:

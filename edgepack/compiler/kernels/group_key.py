@@ -8,6 +8,7 @@ from typing import Any
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.gpu.contract import HalfOperands
+from edgepack.plan.tuned import PAIR
 
 __all__ = ["group_key"]
 
@@ -27,7 +28,7 @@ def group_key(groups: Sequence[FusedGroup], half: HalfOperands | None = None) ->
         groups: that one call computes: one, or two in their order.
         half: on a GPU, what of the one group is float16 in its memory, and constant.
     """
-    return " then ".join(_key(group, half) for group in groups)
+    return PAIR.join(_key(group, half) for group in groups)
 
 
 def _key(fused: FusedGroup, half: HalfOperands | None) -> str:

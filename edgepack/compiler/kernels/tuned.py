@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation
@@ -15,7 +16,7 @@ from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
-from edgepack.plan.tuned import TunedChoice
+from edgepack.plan.tuned import AHEAD, APART, TunedChoice, weights_of
 
 __all__ = ["TunedGpuSchedules", "TunedSchedules", "given_for", "rule_of"]
 
@@ -49,26 +50,41 @@ class TunedSchedules:
     ) -> None:
         self.gains: dict[str, float] = {}
         self._given: dict[str, Given] = {}
+        self._ahead: dict[str, float] = {}
         rules: dict[str, Rule | PairRule] = {rule.name: rule for rule in RULES}
         rules |= {rule.name: rule for rule in PAIR_RULES}
         stale: list[str] = []
         for choice in choices:
             if choice.cpu != target.cpu_kind:
                 continue
-            rule = rules.get(choice.rule)
             try:
-                if rule is None or rule.schedule is None:
-                    raise ScheduleError(f"there is no rule {choice.rule} with schedules")
-                schedule = rule.schedule.from_json(choice.schedule)
+                self._take(choice, rules)
             except (ScheduleError, TypeError) as error:
                 stale.append(str(error))
                 continue
-            self._given[choice.group] = given_for(rule, schedule)
             self.gains[choice.group] = choice.gain
         _warn_of_stale(stale, warn)
 
+    def _take(self, choice: TunedChoice, rules: Mapping[str, Rule | PairRule]) -> None:
+        """ScheduleError or TypeError for a choice that this version does not know."""
+        if choice.rule == APART:
+            self._given[choice.group] = dict.fromkeys(rule.name for rule in PAIR_RULES)
+            return
+        if choice.rule == AHEAD:
+            self._ahead[choice.group] = _part(choice.schedule)
+            return
+        rule = rules.get(choice.rule)
+        if rule is None or rule.schedule is None:
+            raise ScheduleError(f"there is no rule {choice.rule} with schedules")
+        self._given[choice.group] = given_for(rule, rule.schedule.from_json(choice.schedule))
+
     def __call__(self, groups: Sequence[FusedGroup]) -> Given:
         return self._given.get(group_key(groups), {}) if self._given else {}
+
+    def ahead(self, groups: Sequence[FusedGroup]) -> float:
+        """Which part of what the planner would have fetched ahead of the weights of groups that one call
+        computes is fetched."""
+        return self._ahead.get(weights_of(group_key(groups)), 1.0) if self._ahead else 1.0
 
 
 class TunedGpuSchedules:
@@ -100,6 +116,14 @@ class TunedGpuSchedules:
     def __call__(self, fused: FusedGroup, half: HalfOperands) -> Given:
         found = self._given.get(group_key([fused], half)) if self._given else None
         return {} if found is None else {GROUP: found}
+
+
+def _part(schedule: Mapping[str, Any]) -> float:
+    """Of :data:`AHEAD`. ScheduleError where it says something else."""
+    percent = schedule.get("percent")
+    if type(percent) is not int or not 0 <= percent <= 100 or len(schedule) > 1:
+        raise ScheduleError(f"{dict(schedule)} does not say how much is fetched ahead")
+    return percent / 100
 
 
 def _warn_of_stale(stale: Sequence[str], warn: Callable[[str], None]) -> None:

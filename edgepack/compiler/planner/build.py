@@ -91,7 +91,7 @@ def select_kernels(
         if target.float16_products and target.opt_level >= TILED
         else ()
     )
-    selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
+    selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured)
     for text in (*lowered.warnings, *kept, *_of_options(target)):
         selector.warn(text)
     for one in programs:
@@ -100,7 +100,7 @@ def select_kernels(
             fuse_pairs(one, selector.try_select)
         select_or_split(one, selector)
         if target.opt_level >= ALL:
-            for call in plan_weight_prefetch(one.calls, target):
+            for call in plan_weight_prefetch(one.calls, target, measured.ahead):
                 selector.add_prefetch(call)
     return program, selector
 

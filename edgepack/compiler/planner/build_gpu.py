@@ -77,7 +77,7 @@ def select_on_gpu(
     """The kernels of a plan: which of the two computes what does not depend on schedules that are given."""
     program = read_program(lowered)
     gpu = GpuSelector(target, symbol_prefix, reporter, measured.on_gpu)
-    cpu = KernelSelector(program, target.host, symbol_prefix, reporter, measured.schedules)
+    cpu = KernelSelector(program, target.host, symbol_prefix, reporter, measured)
     for text in (*lowered.warnings, *filter(None, [describe_level(target.opt_level)])):
         cpu.warn(text)
     for call in program.calls:

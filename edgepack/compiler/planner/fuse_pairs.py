@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from edgepack.compiler.planner.program import Call, Program
 
-__all__ = ["fuse_pairs", "take_pairs_apart"]
+__all__ = ["fuse_pairs", "possible_pairs", "take_pairs_apart"]
 
 
-def fuse_pairs(program: Program, select: Callable[[Call], bool]) -> None:
-    """Makes one call of two where only the second reads what the first computes and a kernel does both.
-
-    Args:
-        program: changed in place.
-        select: selects the kernels of a call with a :attr:`Call.first`; False if no rule serves the pair.
-    """
+def possible_pairs(program: Program) -> Iterator[tuple[Call, Call, Call]]:
+    """The first and the second of two calls, of which only the second reads what the first computes, and one
+    for both, without kernels."""
     uses = program.use_counts()
     producers = program.producers()
     for call in list(program.calls):
@@ -31,6 +27,17 @@ def fuse_pairs(program: Program, select: Callable[[Call], bool]) -> None:
             first=before.fused,
             between=call.arguments[0],
         )
+        yield before, call, both
+
+
+def fuse_pairs(program: Program, select: Callable[[Call], bool]) -> None:
+    """Makes one call of two where only the second reads what the first computes and a kernel does both.
+
+    Args:
+        program: changed in place.
+        select: selects the kernels of a call with a :attr:`Call.first`; False if no rule serves the pair.
+    """
+    for before, call, both in possible_pairs(program):
         if select(both):
             program.calls[program.calls.index(call)] = both
             program.calls.remove(before)

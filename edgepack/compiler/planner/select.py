@@ -13,8 +13,8 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
 from edgepack.compiler.kernels.estimate import bytes_moved, estimated_cycles, work_of
 from edgepack.compiler.kernels.registry import implement, implement_pair, with_prefetch
-from edgepack.compiler.kernels.schedule import Schedules, nothing_given
 from edgepack.compiler.planner.group_splitter import SubGroup
+from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.branch import Branch
@@ -72,6 +72,7 @@ class KernelSelector:
     """Selects one implementation for each different fused group; equal ones share kernels.
 
     Attributes:
+        measured: what was measured of the model and its kernels, which decides with the rules.
         functions: TIR of each kernel, by symbol.
         kernels: what is reported of each kernel, by symbol.
         warnings: what the user is told.
@@ -83,9 +84,9 @@ class KernelSelector:
         target: CpuTarget,
         prefix: str,
         reporter: Reporter,
-        schedules: Schedules = nothing_given,
+        measured: Measured = NOTHING_MEASURED,
     ) -> None:
-        self.target, self.prefix, self.reporter, self.schedules = target, prefix, reporter, schedules
+        self.target, self.prefix, self.reporter, self.measured = target, prefix, reporter, measured
         self.functions: dict[str, PrimFunc] = {}
         self.kernels: dict[str, Kernel] = {}
         self.warnings: list[str] = []
@@ -123,7 +124,7 @@ class KernelSelector:
             for warning in tried.warnings:
                 self.warn(warning)
         else:
-            given = self.schedules(groups)
+            given = self.measured.schedules(groups)
             implementation = implement_pair(call.first, call.fused, self.target, constants, self.warn, given)
         call.implementation = implementation
         operators = tuple(operator for g in groups for operator in g.operators)
@@ -151,7 +152,7 @@ class KernelSelector:
                 key[2],
                 warnings.append,
                 fast_only=fast_only,
-                given=self.schedules((fused,)),
+                given=self.measured.schedules((fused,)),
             )
         except RuleError as error:
             refused = str(error)
@@ -160,6 +161,10 @@ class KernelSelector:
         made = _Tried(fused, found, fast_only, refused, warnings)
         self._tried.setdefault(key, []).append(made)
         return made
+
+    def implementation(self, fused: FusedGroup) -> Implementation | None:
+        """What the rules make of a group; None where none serves it."""
+        return self._try(fused, self._key(fused), fast_only=False).implementation
 
     def constants_of(self, fused: FusedGroup) -> frozenset[int]:
         """The parameters of a fused group that are constant at all its calls."""

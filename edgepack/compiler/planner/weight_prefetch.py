@@ -7,10 +7,12 @@ is fetched waits in the cache that the cores share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.cpu.conv.cost import idle_bytes
+from edgepack.compiler.planner.measured import all_ahead
 from edgepack.compiler.planner.program import Call, Prefetch
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
@@ -41,7 +43,11 @@ class _Wanted:
     between: int = 0
 
 
-def plan_weight_prefetch(calls: Sequence[Call], target: CpuTarget) -> list[Call]:
+def plan_weight_prefetch(
+    calls: Sequence[Call],
+    target: CpuTarget,
+    part_of: Callable[[Sequence[FusedGroup]], float] = all_ahead,
+) -> list[Call]:
     """Decides what calls fetch for later ones (:attr:`Call.prefetch`); returns the calls that do.
 
     Goes from the last call to the first: weights that take at least twice as long to read as to multiply by
@@ -49,6 +55,7 @@ def plan_weight_prefetch(calls: Sequence[Call], target: CpuTarget) -> list[Call]
 
     Args:
         calls: whose implementations are selected.
+        part_of: which part of that is fetched, of a call that computes these groups.
     """
     room = target.l3_bytes // CACHE_PART
     made = [call.implementation for call in calls]
@@ -71,7 +78,8 @@ def plan_weight_prefetch(calls: Sequence[Call], target: CpuTarget) -> list[Call]
         for one in wanted:
             one.between += implementation.weights
         wanted = [w for w in wanted if w.nbytes >= LEAST_BYTES and w.between <= room]
-        late = min(-idle, room - sum(w.nbytes for w in wanted)) // CACHE_LINE_BYTES * CACHE_LINE_BYTES
+        late = int(min(-idle, room - sum(w.nbytes for w in wanted)) * part_of(call.fused_groups))
+        late = late // CACHE_LINE_BYTES * CACHE_LINE_BYTES
         if -2 * idle >= implementation.weights and late >= LEAST_BYTES:
             wanted.append(_Wanted(call, late))
     return found
