@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from pathlib import Path
@@ -28,15 +29,16 @@ from edgepack.commands.tuned_choices import TakenChoices
 from edgepack.config.device import Device
 from edgepack.config.host_gpu import require_gpu
 from edgepack.config.tuned import tuned_digest
-from edgepack.errors import ConfigError, EdgepackError
+from edgepack.errors import ConfigError, EdgepackError, ModelError
 from edgepack.objectfiles.audit import load_in_background
-from edgepack.options import PackOptions
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions
 from edgepack.pipeline.compile import Compiler, Imported
 from edgepack.pipeline.job import ChoicesJob, CompileJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
+from edgepack.system.deadline import OutOfTimeError, time_limit
 from edgepack.system.process import side_by_side
 from edgepack.system.progress import Stages
 
@@ -48,6 +50,10 @@ MOST_VERSIONS, MOST_PARAMS = 8, 1 << 29
 
 #: Processes that compile versions beside each other, at most: each has the model's weights in memory.
 MOST_WORKERS = 4
+
+#: A version with candidates is given up that takes so many seconds, and so many times as long to compile as
+#: another one did: LLVM may need hours for a kernel that nobody would have written.
+COMPILES, TIMES_USUAL = 60.0, 10.0
 
 _R = TypeVar("_R")
 
@@ -131,6 +137,7 @@ class Programs:
         self._numbers = count(1)
         self.workers = min(MOST_WORKERS, os.cpu_count() or 1)
         self._kept: dict[tuple[str, str], _Compiled] = {}
+        self._usual = 0.0
         self._open = ExitStack()
         self._workers: SimpleQueue[Worker] = SimpleQueue()
         self._of_model: tuple[Packing, Imported, str] | None = None
@@ -278,9 +285,30 @@ class Programs:
             by_rules = not self._tuned(target, choices)
             cache = packing.cache if by_rules else None
             job = self._job(imported, target, choices, self._prefix(target, 0 if by_rules else number))
-            self._with_worker(lambda worker: Compiler(worker, cache).compile_model(job, imported, place))
+            limited = nullcontext() if by_rules else self._in_time()
+
+            def compiled(worker: Worker) -> None:
+                with limited:
+                    Compiler(worker, cache).compile_model(job, imported, place)
+
+            self._with_worker(compiled)
             self._kept[key] = _Compiled(place, job.symbol_prefix)
         return self._kept[key]
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """The body compiles a version with candidates. ModelError where it is given up."""
+        limit = COMPILES + TIMES_USUAL * self._usual if self._usual else DEFAULT_TIMEOUT
+        started = time.monotonic()
+        try:
+            with time_limit(limit):
+                yield
+        except OutOfTimeError:
+            raise ModelError(
+                f"A version of {self._model.name} was not compiled in {limit:.0f} s.",
+                hint="Some kernel of other schedules takes the compiler that long.",
+            ) from None
+        self._usual = max(self._usual, time.monotonic() - started)
 
     def _prefix(self, target: Target, number: int) -> str:
         """Of the symbols of a version, each one's own; 0 for that of the rules, as a pack has it."""

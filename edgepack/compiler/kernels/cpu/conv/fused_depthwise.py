@@ -106,9 +106,9 @@ MOST_TASKS = 4
 #: comes back costs 8 bytes of traffic, in whose time a core does some 7 multiply-adds (Zen 4).
 MOST_AGAIN = 4
 
-#: What lies between fits the caches where it is at most one in so many bytes of all threads' L2: the rest is for
-#: what the first kernel reads, for the weights, and for what the second one writes. One kernel where it is 0.45
-#: of them makes MobileNetV2 1.04 times as fast on a Xeon, where it is 0.15 nothing is gained.
+#: What lies between fits the caches where it is at most one in so many bytes of all threads' L2: the rest is
+#: for what the first kernel reads, for the weights, and for what the second one writes. One kernel where it
+#: is 0.45 of them makes MobileNetV2 1.04 times as fast on a Xeon, where it is 0.15 nothing is gained.
 FITS = 4
 
 
