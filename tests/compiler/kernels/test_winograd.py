@@ -253,3 +253,17 @@ def test_cost_model_prefers_larger_tiles_while_weights_are_small() -> None:
     deep = Conv2d(1, 7, 7, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 1)
     assert cost.winograd_2d_tile(image, target) == 4
     assert cost.winograd_2d_tile(deep, target) == 2
+
+
+@pytest.mark.parametrize(("size", "parts"), [(13, 1), (28, 2)])
+def test_weights_are_read_once_where_tiles_are_few(size: int, parts: int) -> None:
+    """Of 5 blocks of columns one of two threads does 3: less time than to read 7 MB twice for 16 tiles."""
+    model = conv((1, 160, size, size), 320, (3, 3), pads=PADS)
+    schedule = WinogradSchedule(outputs=(4, 4), register_tile=(6, 64), form="split")
+    target = target_with("512x32", threads=2)
+    (kernel,) = [
+        kernel
+        for kernel in plan_of(model, target=target, given={"conv2d.winograd": schedule}).plan.kernels
+        if "parts" in kernel.parameters
+    ][-1:]
+    assert kernel.parameters["parts"] == str(parts)

@@ -7,7 +7,10 @@ from math import gcd
 from typing import Any, Literal
 
 from edgepack.compiler.kernels.cpu.conv.cost import (
+    NOT_HIDDEN,
     OUTPUTS,
+    STREAM_COST,
+    STREAM_VECTOR_BYTES,
     Integers,
     winograd_1d,
     winograd_2d_tile,
@@ -185,12 +188,22 @@ def _block(panels: RowPanels) -> int:
 def _parts(panels: RowPanels) -> int:
     """Parts of the panels that are tasks of their own in the split form, so that threads can share them.
 
-    Each part reads the weights again.
+    Each part reads the weights again, which of few tiles takes longer than to multiply by them: then it is
+    faster if one thread does a block of columns more than another.
     """
-    threads, blocks = panels.target.threads, panels.column_blocks
+    target, blocks = panels.target, panels.column_blocks
+    threads, tiles = target.threads, panels.tiling.count
     if blocks >= 4 * threads:
         return 1
-    return min(threads // gcd(blocks, threads), panels.count)
+    element = STREAM_COST * panels.tiling.conv.element_bytes * target.vector_bytes / STREAM_VECTOR_BYTES
+
+    def cost(parts: int) -> float:
+        """Of the thread that does most tasks, in multiply-adds for each weight."""
+        share = -(-blocks * parts // threads) / (blocks * parts)
+        shorter, longer = sorted((share * tiles, share * parts * element))
+        return longer + NOT_HIDDEN * shorter
+
+    return min(range(1, min(threads // gcd(blocks, threads), panels.count) + 1), key=cost)
 
 
 def _within(value: int, most: int, what: str) -> int:
