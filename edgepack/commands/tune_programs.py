@@ -306,7 +306,7 @@ class Programs:
         except OutOfTimeError:
             raise ModelError(
                 f"A version of {self._model.name} was not compiled in {limit:.0f} s.",
-                hint="Some kernel of other schedules takes the compiler that long.",
+                hint="Tune into another file, which begins with the schedules of the rules.",
             ) from None
         self._usual = max(self._usual, time.monotonic() - started)
 

@@ -78,8 +78,8 @@ class Ranking:
     def picks(
         self, groups: Sequence[Group], shares: Mapping[str, float], tried: Mapping[str, Mapping[str, float]]
     ) -> dict[str, Candidate]:
-        """For each group that is worth it the candidate to measure next; for none that shares steps with
-        another one. What is decided between kernels comes first: it is little.
+        """For each group that is worth it the candidate to measure next. What is decided between kernels
+        comes first, for it is little; other groups that share its steps have none then.
 
         Args:
             shares: what part of a run each group takes.

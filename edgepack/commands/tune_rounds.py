@@ -78,7 +78,7 @@ class Group:
 
     def is_part_of(self, other: Group) -> bool:
         """Whether a step of the other one may compute more than one of this."""
-        return any(set(a) < set(b) for a in self.nodes for b in other.nodes)
+        return any(a and set(a) < set(b) for a in self.nodes for b in other.nodes)
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,11 @@ class Comparison:
     def speedup(self, nodes: Iterable[Nodes]) -> Speedup:
         """Of the steps that compute some nodes together, in each version as many as do; 1 where one of the
         two has none."""
-        known: tuple[dict[Nodes, Sequence[float]], ...] = ({}, {})
-        for one in nodes:
-            parts = [steps_of(one, times) for times in (self.before, self.after)]
-            for found, times, steps in zip(known, (self.before, self.after), parts, strict=True):
-                found.update({step: times[step] for step in steps if all(parts)})
-        before, after = ([sum(turn) for turn in zip(*found.values(), strict=True)] for found in known)
+        both = [(steps_of(one, self.before), steps_of(one, self.after)) for one in nodes]
+        first = {step for before, after in both if after for step in before}
+        second = {step for before, after in both if before for step in after}
+        before = [sum(turn) for turn in zip(*(self.before[one] for one in first), strict=True)]
+        after = [sum(turn) for turn in zip(*(self.after[one] for one in second), strict=True)]
         return _speedup(before, after) if before and all(after) else Speedup(1.0)
 
     @property

@@ -103,11 +103,10 @@ class Search:
             if not versions:
                 break
             self._round(groups, versions)
-        confirm = bool(self.won)
-        while confirm:
+        while self.won:  # again for those that share steps with others
             self._round(groups, ())
-            in_time = self.end is None or time.monotonic() + 2 * self.of_wave < self.end
-            confirm = bool(self.won) and in_time  # those that shared steps with others
+            if self.end is not None and time.monotonic() + 2 * self.of_wave > self.end:
+                break
         return self._whole()
 
     def _groups(self, wanted: Collection[str] = ()) -> list[Group]:
@@ -135,7 +134,8 @@ class Search:
 
     def _share_parts(self, groups: Sequence[Group]) -> None:
         """Two groups that one kernel computed, when the shares were measured, have half of its share each."""
-        parts = {part: share / 2 for key, share in self.shares.items() for part in key.split(PAIR)[:2]}
+        pairs = [(key.split(PAIR), share) for key, share in self.shares.items()]
+        parts = {part: share / 2 for both, share in pairs if len(both) > 1 for part in both}
         for one in groups:
             if one.key in parts:
                 self.shares.setdefault(one.key, parts[one.key])

@@ -13,12 +13,12 @@ from edgepack.compiler.kernels.gpu.group_schedule import GROUP
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.tuned import TunedGpuSchedules, TunedSchedules, rule_of
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
+from edgepack.compiler.planner.fuse_pairs import possible_pairs
 from edgepack.compiler.planner.measured import Measured
 from edgepack.compiler.planner.predicted import take_predicted
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.tuning import Asked, write_choices
-from edgepack.compiler.planner.tuning_between import between_calls
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
@@ -134,17 +134,18 @@ class _Known:
 
 
 def _tuned_kernels(program: Program, schedules: TunedSchedules) -> dict[str, float]:
-    """What the kernels gained that a tuned schedule made, or which are what was decided between them, by
-    symbol."""
+    """What the kernels gained that a tuned schedule made, by symbol: also those that are apart, and whose
+    weights are fetched, by a choice."""
     found: dict[str, float] = {}
     if not schedules.gains:
         return found
-    places = [(one.key, call) for one in between_calls(program) for call in one.calls]
-    # Also those of whose weights nothing is fetched any more.
-    places += [(weights_of(group_key(call.fused_groups)), call) for call in program.calls]
-    for key, call in places:
-        if (gain := schedules.gains.get(key)) is not None:
+    for call in program.calls:
+        if (gain := schedules.gains.get(weights_of(group_key(call.fused_groups)))) is not None:
             found |= dict.fromkeys(call.symbols, gain)
+    for first, second, both in possible_pairs(program):
+        gain = schedules.gains.get(group_key(both.fused_groups))
+        if gain is not None and not any(schedules(both.fused_groups).values()):  # they are to be apart
+            found |= dict.fromkeys((*first.symbols, *second.symbols), gain)
     for call in program.calls:
         gain = schedules.gains.get(group_key(call.fused_groups))
         rule = rule_of(call.implementation) if call.implementation is not None else None

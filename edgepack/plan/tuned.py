@@ -17,7 +17,6 @@ APART = "apart"
 #: of what the planner would have them fetch. Its key is :func:`weights_of` the group's.
 AHEAD = "ahead"
 
-
 #: Between the keys of groups that one call computes.
 PAIR = " then "
 

@@ -15,14 +15,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the_machines
 from edgepack.compiler.kernels.predict.implementation import predicted_cycles
-from edgepack.compiler.kernels.registry import RULES
+from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
 from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import schedule_digest
 
-__all__ = ["Candidate", "each_candidate", "made_by", "plain_schedule"]
+__all__ = ["Candidate", "each_candidate", "made_by", "pair_candidates", "plain_schedule"]
 
 #: Fields that the planner decides, not a rule.
 PLANNED = {"prefetch_bytes"}
@@ -33,6 +33,7 @@ SEEDS: dict[str, tuple[dict[str, Any], ...]] = {
         *({"outputs": [m, m], "form": form} for m in (4, 2) for form in ("fused", "split")),
         *({"outputs": outputs} for outputs in ([1, 4], [4, 1], [1, 2], [2, 1])),
     ),
+    "conv2d.chained": ({"unrolled": True}, {"unrolled": False}),
 }
 
 
@@ -87,25 +88,55 @@ def each_candidate(
         ((own, one) for one in _two_steps(base.schedule, near, target)),
     ):
         found = False
-        for rule, schedule in proposals:
-            proposed = schedule_digest(rule.name, plain_schedule(schedule))
-            if proposed in known:
-                continue
-            made = made_by(groups, rule, schedule, target, constants)
-            if made is None or rule_of(made) is not rule or made.schedule is None:
-                known.add(proposed)
-                continue
-            plain = plain_schedule(made.schedule)
-            digest = schedule_digest(rule.name, plain)
-            if digest not in known:
-                found = True
-                yield Candidate(rule.name, plain, predicted_cycles(made, target))
-            known |= {proposed, digest}
+        for one in _made(proposals, groups, target, constants, known):
+            found = True
+            yield one
         if found:
             return
 
 
+def pair_candidates(
+    groups: Sequence[FusedGroup],
+    target: CpuTarget,
+    constants: Sequence[frozenset[int]],
+    tried: Collection[str] = (),
+) -> Iterator[Candidate]:
+    """Kernels for two groups that the rules compute one after the other; arguments as for
+    :func:`each_candidate`."""
+    proposals = (
+        (rule, rule.schedule.from_json(seed))
+        for rule in PAIR_RULES
+        if rule.schedule is not None
+        for seed in SEEDS.get(rule.name, ())
+    )
+    return _made(proposals, groups, target, constants, set(tried))
+
+
 Proposal = tuple[Rule | PairRule, Schedule]
+
+
+def _made(
+    proposals: Iterable[Proposal],
+    groups: Sequence[FusedGroup],
+    target: CpuTarget,
+    constants: Sequence[frozenset[int]],
+    known: set[str],
+) -> Iterator[Candidate]:
+    """What becomes of proposals, but for those that do not fit, and those of the digests that are known, to
+    which all are added."""
+    for rule, schedule in proposals:
+        proposed = schedule_digest(rule.name, plain_schedule(schedule))
+        if proposed in known:
+            continue
+        known.add(proposed)
+        made = made_by(groups, rule, schedule, target, constants)
+        if made is None or rule_of(made) is not rule or made.schedule is None:
+            continue
+        plain = plain_schedule(made.schedule)
+        digest = schedule_digest(rule.name, plain)
+        if digest not in known or digest == proposed:
+            yield Candidate(rule.name, plain, predicted_cycles(made, target))
+        known.add(digest)
 
 
 def _mixed(first: Iterable[Proposal], second: Iterable[Proposal]) -> Iterator[Proposal]:

@@ -7,21 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from edgepack.compiler.kernels.candidates import Candidate, made_by, plain_schedule
+from edgepack.compiler.kernels.candidates import Candidate, pair_candidates
 from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.predict.implementation import predicted_cycles
-from edgepack.compiler.kernels.registry import PAIR_RULES
 from edgepack.compiler.planner.fuse_pairs import possible_pairs
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.plan.tuned import AHEAD, APART, PAIR, weights_of
 
 __all__ = ["Between", "apart", "between_calls"]
-
-#: What a rule for pairs is asked for where it left two kernels: with something given it does not decline.
-PAIR_SEEDS: dict[str, tuple[dict[str, bool], ...]] = {
-    "conv2d.chained": ({"unrolled": True}, {"unrolled": False}),
-}
 
 #: Parts of what the planner would have fetched ahead that are tried, in percent.
 PARTS = (0, 50, 100)
@@ -70,18 +64,7 @@ class _Pair(Between):
     def candidates(self, selector: KernelSelector, tried: Collection[str]) -> Iterator[Candidate]:
         groups = [call.fused for call in self.calls[:2]]
         constants = [selector.constants_of(group) for group in groups]
-        known = set(tried)
-        for rule in PAIR_RULES:
-            for seed in PAIR_SEEDS.get(rule.name, ()):
-                assert rule.schedule is not None
-                made = made_by(groups, rule, rule.schedule.from_json(seed), selector.target, constants)
-                if made is None or made.schedule is None:
-                    continue
-                cycles = predicted_cycles(made, selector.target)
-                one = Candidate(rule.name, plain_schedule(made.schedule), cycles)
-                if one.digest not in known:
-                    yield one
-                known.add(one.digest)
+        return pair_candidates(groups, selector.target, constants, tried)
 
 
 class _Ahead(Between):

@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels import registry
-from workbench.compiled import SWEPT, Compiled, Library, on_register_files, target_with
+from edgepack.config.device import load_device
+from workbench.compiled import SWEPT, Compiled, Library, on_register_files, plan_of, target_with
 from workbench.models.builder import Graph
 
 #: The ring fits half of it; what lies between the two convolutions takes more than a quarter of it for each
@@ -167,6 +168,16 @@ def test_few_rows_are_computed_twice(
     (step,) = (s for s in plan.steps if s.kernel == kernel.symbol)
     assert step.tasks % 3 == 0
     assert 2 * (step.tasks - 1) <= most * rows
+
+
+def test_what_fits_a_quarter_of_the_caches_stays_apart() -> None:
+    """Half of them on a microcontroller."""
+    model, between = chained((1, 8, 20, 13)), 20 * 13 * 20 * 4
+    board = load_device("cortex-m4").cpu_target()
+    for target, parts in ((target_with("128x16", threads=1), 4), (board, 2)):
+        for room, rule in ((parts * between, "conv2d.depthwise"), (parts * between - 1, "conv2d.chained")):
+            kernels = plan_of(model, target=replace(target, l2_bytes=room)).plan.kernels
+            assert rule in {kernel.rule for kernel in kernels}, (target.triple, room)
 
 
 def test_a_defect_costs_speed_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

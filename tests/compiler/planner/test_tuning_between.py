@@ -139,11 +139,27 @@ def test_what_does_not_say_how_much_is_of_another_version(schedule: dict[str, An
 
 
 def test_reports_say_what_was_decided_between_kernels(tmp_path: Path) -> None:
-    model, target = block(), SMALL
-    (chained,) = [one for one in choices(model, target, tmp_path / "a") if one["rule"] == "conv2d.chained"]
-    taken = TunedChoice(target.cpu_kind, chained["group"], APART, {}, 1.25)
-    imported, lowered = lowered_model(model, {}, preferred_forms(target))
+    def said(model: onnx.ModelProto, target: CpuTarget, *taken: TunedChoice) -> dict[str, str | None]:
+        imported, lowered = lowered_model(model, {}, preferred_forms(target))
+        tuned = [one.to_json() for one in taken]
+        plan = plan_for(target, lowered, imported, Reporter(), named, tuned=tuned).plan
+        return {kernel.rule: kernel.parameters.get("tuned") for kernel in plan.kernels}
+
     named = {"name": "m", "symbol_prefix": "m_"}
-    plan = plan_for(target, lowered, imported, Reporter(), named, tuned=[taken.to_json()]).plan
-    said = {kernel.rule: kernel.parameters.get("tuned") for kernel in plan.kernels if "conv" in kernel.rule}
-    assert set(said.values()) == {"1.25x"} and len(said) == 2
+    (chained,) = [one for one in choices(block(), SMALL, tmp_path / "a") if one["rule"] == "conv2d.chained"]
+    group = chained["group"]
+    apart = said(block(), SMALL, TunedChoice(SMALL.cpu_kind, group, APART, {}, 1.25))
+    assert {rule: gain for rule, gain in apart.items() if "conv2d" in rule} == dict.fromkeys(
+        ("conv2d.igemm", "conv2d.depthwise"), "1.25x"
+    )
+    one = said(block(), LARGE, TunedChoice(LARGE.cpu_kind, group, "conv2d.chained", {"unrolled": True}, 1.5))
+    assert one["conv2d.chained"] == "1.50x"
+    # No schedule that fits: it is not by this choice that there are two.
+    wide = TunedChoice(LARGE.cpu_kind, group, "conv2d.chained", {"lanes": 3}, 1.5)
+    assert set(said(block(), LARGE, wide).values()) == {None}
+    target = target_with("512x32", l2_bytes=128 * 1024, l3_bytes=8 << 20, threads=1)
+    (weights,) = [one for one in choices(classifier(), target, tmp_path / "b") if "nodes" in one]
+    less = said(
+        classifier(), target, TunedChoice(target.cpu_kind, weights["group"], AHEAD, {"percent": 0}, 1.1)
+    )
+    assert less["matmul.packed"] == "1.10x"
