@@ -299,13 +299,14 @@ class Pairs(Device):
 
     Attributes:
         speed: how many times as fast both are so.
+        rules: 1 where the rules take that kernel, 0 where they take two.
     """
 
-    speed = 1.25
+    speed, rules = 1.25, 0
     KEY = "conv then dense"
 
     def groups(self, choices: Any, wanted: Any = (), tried: Any = (), seconds: Any = None) -> list[Group]:
-        joined = chosen_of(choices).get(self.KEY) == 1
+        joined = chosen_of(choices).get(self.KEY, self.rules) == 1
         found = [one for one in super().groups(choices) if not joined or one.key not in ("conv", "dense")]
         pair = frozenset({("conv", "dense")})
         now = candidate(int(joined))
@@ -316,15 +317,21 @@ class Pairs(Device):
 
     def times(self, chosen: dict[str, int]) -> dict[tuple[str, ...], list[float]]:
         found = super().times(chosen)
-        if chosen.get(self.KEY) == 1:
+        if chosen.get(self.KEY, self.rules) == 1:
             found["conv", "dense"] = [700.0 / self.speed for _ in range(TURNS)]
             del found["conv",], found["dense",]
         return found
 
 
 def test_one_kernel_for_two_groups_is_measured_before_these_are(tmp_path: Path) -> None:
-    path, device = tmp_path / "t.json", Pairs()
-    found = search(device, path)
+    said: list[TuneRound] = []
+    device = Pairs()
+    bounds = Bounds(trials=20)
+    found = Search(
+        device, tmp_path / "t.json", TunedFile(), bounds, Stages(None), on_round=said.append
+    ).found()
+    rows = [{layer.group for layer in one.layers} for one in said]
+    assert device.KEY not in rows[0] and device.KEY in rows[1], "a row only when it is taken"
     versions = [set(one) for asked in device.asked for one in asked]
     assert versions[0] == {"conv then dense", "pool"}
     assert dict(found.choices)["conv then dense"] == pytest.approx(1.25) and found.kept
@@ -332,6 +339,17 @@ def test_one_kernel_for_two_groups_is_measured_before_these_are(tmp_path: Path) 
     later = [one for asked in device.asked[first + 1 :] for one in asked]
     assert later and not any({"conv", "dense"} & one.keys() for one in later[:-1]), "they are no groups now"
     assert found.speedup == pytest.approx(1001 / (700 / 1.25 + 301))
+
+
+def test_two_groups_that_are_taken_apart_are_tuned(tmp_path: Path) -> None:
+    class Joined(Pairs):
+        speed, rules = 0.8, 1
+
+        def share(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
+            return {"pool": 0.25, self.KEY: 0.74}
+
+    found = search(Joined(), tmp_path / "t.json")
+    assert dict(found.choices) == pytest.approx({"conv then dense": 1.25, "conv": 1.5, "dense": 1.1})
 
 
 def test_of_winners_that_share_steps_those_that_save_more_come_first(

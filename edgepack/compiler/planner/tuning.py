@@ -63,7 +63,7 @@ def write_choices(
     """
     found: dict[str, dict[str, Any]] = {}
     pending: dict[str, Iterator[Candidate]] = {}
-    between = {one.key: one for one in between_calls(program)}
+    between = {one.key: one for one in between_calls(program, selector.target)}
     wanted = sorted(asked.wanted or _worth_looking(program, selector, between.values()))
     looked_at = set(wanted[asked.part :: asked.parts])
     for call in program.calls:

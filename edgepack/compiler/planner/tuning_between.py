@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 from edgepack.compiler.kernels.candidates import Candidate, pair_candidates
 from edgepack.compiler.kernels.group_key import group_key
-from edgepack.compiler.kernels.predict.implementation import predicted_cycles
 from edgepack.compiler.planner.fuse_pairs import possible_pairs
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import AHEAD, APART, PAIR, weights_of
 
 __all__ = ["Between", "apart", "between_calls"]
+
+#: Nothing is predicted beside one kernel for both: what differs is traffic, which no instruction shows.
+TWO_KERNELS = Candidate(APART, {}, 0.0)
 
 #: Parts of what the planner would have fetched ahead that are tried, in percent.
 PARTS = (0, 50, 100)
@@ -58,8 +61,7 @@ class _Pair(Between):
         return PAIR.join(call.fused.title for call in self.calls[:2])
 
     def now(self, selector: KernelSelector) -> Candidate:
-        made = [call.implementation for call in self.calls[:2]]
-        return Candidate(APART, {}, sum(predicted_cycles(m, selector.target) for m in made if m is not None))
+        return TWO_KERNELS
 
     def candidates(self, selector: KernelSelector, tried: Collection[str]) -> Iterator[Candidate]:
         groups = [call.fused for call in self.calls[:2]]
@@ -87,10 +89,13 @@ class _Ahead(Between):
         return round(100 * selector.measured.ahead(self.calls[0].fused_groups))
 
 
-def between_calls(program: Program) -> list[Between]:
+def between_calls(program: Program, target: CpuTarget) -> list[Between]:
     """All that may be decided between the calls of a program, whose kernels are selected: each key once. Of
-    most pairs no rule makes one kernel: they have no candidates."""
+    most pairs no rule makes one kernel: they have no candidates. Nothing on a microcontroller, which has no
+    caches to keep anything in."""
     found: dict[str, Between] = {}
+    if target.freestanding:
+        return []
     for first, second, both in possible_pairs(program):
         if first.implementation is not None and second.implementation is not None:
             pair = found.setdefault(key := group_key(both.fused_groups), _Pair(key))
@@ -108,8 +113,6 @@ def between_calls(program: Program) -> list[Between]:
 
 def apart(call: Call, selector: KernelSelector, tried: Collection[str]) -> Iterator[Candidate]:
     """A kernel each for the two groups that one kernel computes."""
-    made = [selector.implementation(group) for group in call.fused_groups]
-    cycles = sum(predicted_cycles(m, selector.target) for m in made if m is not None)
-    one = Candidate(APART, {}, cycles)
-    if None not in made and one.digest not in tried:
-        yield one
+    served = all(selector.implementation(group) is not None for group in call.fused_groups)
+    if served and TWO_KERNELS.digest not in tried:
+        yield TWO_KERNELS
