@@ -80,8 +80,8 @@ class Search:
         self.won: dict[str, tuple[float, Candidate]] = {}
         self.suspects: list[dict[str, Candidate]] = []
         self.new: set[str] = set()
-        #: Groups some of whose operators another group's kernel has computed since they were listed.
-        self.taken_over: set[str] = set()
+        #: Kernels for two groups that were faster than the two, which are tuned first.
+        self.waiting: dict[str, tuple[float, Candidate]] = {}
 
     def found(self) -> Tuned:
         self.stages("tune", "the program to begin with")
@@ -98,11 +98,14 @@ class Search:
                 groups = self._nearer(groups, self.new)
             versions = self._versions(groups)
             if not versions:
+                self.won, self.waiting = {**self.won, **self.waiting}, {}
+            if not versions and not self.won:
                 groups = self._nearer(groups, ())
                 versions = self._versions(groups)
-            if not versions:
-                break
+                if not versions:
+                    break
             self._round(groups, versions)
+        self.won = {**self.won, **self.waiting}
         while self.won:  # again for those that share steps with others
             self._round(groups, ())
             if self.end is not None and time.monotonic() + 2 * self.of_wave > self.end:
@@ -117,7 +120,6 @@ class Search:
         programs, tried = self.device.programs, self.rounds.tried
         found = programs.groups(self.rounds.choices(), sorted(wanted), tried, seconds)
         self.looking = max(self.looking, time.monotonic() - started)
-        self.taken_over.clear()
         return found
 
     def _nearer(self, groups: Sequence[Group], wanted: Collection[str]) -> Sequence[Group]:
@@ -163,7 +165,6 @@ class Search:
         a version that was wrong or did not run each half."""
         room = max(1, self._room())
         found, self.suspects = self.suspects[:room], self.suspects[room:]
-        groups = [group for group in groups if group.key not in self.taken_over]
         self.ranking.fit(groups, self.rounds.gains)
         tried = {key: dict(ratios) for key, ratios in self.rounds.tried.items()}
         for version in (*found, *self.suspects):
@@ -197,7 +198,7 @@ class Search:
                 if speedup.ratio > faster.get(key, (0.0,))[0]:
                     faster[key] = speedup.ratio, version[key]
         confirmed = self._confirmed(groups, found[-1]) if confirming else {}
-        self.won = {key: winner for key, winner in later.items() if key not in self.taken_over}
+        self.won = later
         self._win(groups, faster, confirmed)
         self._save()
         errors = [one.whole.error for one in found if one is not None]
@@ -232,16 +233,13 @@ class Search:
             again = comparison.speedup(group.nodes)
             if self.rounds.is_faster(again):
                 found[group.key] = min(ratio, again.ratio)
-                self._take(groups, group, candidate, found[group.key])
+                self._take(group.key, candidate, found[group.key])
         return found
 
-    def _take(self, groups: Sequence[Group], group: Group, candidate: Candidate, ratio: float) -> None:
-        """A candidate becomes the incumbent. If it is a kernel for two groups, these are left alone until
-        groups are listed anew."""
-        self.rounds.take(group.key, candidate, ratio)
-        self.new.add(group.key)
-        if group.between:
-            self.taken_over |= {one.key for one in groups if not one.between and one.is_part_of(group)}
+    def _take(self, key: str, candidate: Candidate, ratio: float) -> None:
+        """A candidate becomes the incumbent."""
+        self.rounds.take(key, candidate, ratio)
+        self.new.add(key)
 
     def _win(
         self,
@@ -250,13 +248,16 @@ class Search:
         confirmed: Mapping[str, float],
     ) -> None:
         """The fastest candidates of a round are measured once more, where they are faster than what was
-        confirmed meanwhile; what was counted is exact."""
+        confirmed meanwhile, kernels for two groups when these were tuned; what was counted is exact."""
         by_key = {group.key: group for group in groups}
         for key, (ratio, candidate) in faster.items():
             if self.device.counted:
-                self._take(groups, by_key[key], candidate, ratio)
-            elif ratio > confirmed.get(key, 1.0) and key not in self.taken_over:
-                self.won[key] = ratio / confirmed.get(key, 1.0), candidate
+                self._take(key, candidate, ratio)
+            elif ratio > confirmed.get(key, 1.0):
+                for_two = by_key[key].between and any(one.is_part_of(by_key[key]) for one in groups)
+                waits = self.waiting if for_two else self.won
+                winner = ratio / confirmed.get(key, 1.0), candidate
+                waits[key] = max(winner, waits.get(key, winner), key=lambda one: one[0])
 
     def _report(
         self, groups: Sequence[Group], candidates: int, faster: int, confirmed: int, error: float
