@@ -81,8 +81,8 @@ class PackOptions:
         opt_level: how much is done for speed: 0 makes each operator a kernel of plain loops, 1 fuses
             operators, 2 chooses layouts, packed weights and kernels of register tiles as well, 3 does
             everything (docs/performance.md).
-        strict_math: neither Winograd convolutions, nor polynomials in place of libm's functions, nor zeros in
-            place of denormal numbers.
+        strict_math: neither Winograd convolutions, nor factors of an image's channels in the weights, nor
+            polynomials in place of libm's functions, nor zeros in place of denormal numbers.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
             of a warning.
         formats: names of package formats: the packages are written beside the bundle (docs/ship/formats.md).

@@ -80,10 +80,26 @@ DEFECTS = (
     Defect(
         "kernels",
         "the rows that are left over are no task of a reduction",
-        f"{CPU}/rows/rowwise.py",
+        f"{CPU}/rows/row_kernel.py",
         "return -(-rows // per_task)",
         "return max(1, rows // per_task)",
         ("tests/compiler/kernels/test_rowwise.py",),
+    ),
+    Defect(
+        "kernels",
+        "the elements of the last part are no part of a reduction",
+        f"{CPU}/rows/row_parts.py",
+        "e.loop(1, self.parts, part)",
+        "e.loop(1, self.parts - 1, part)",
+        ("tests/compiler/kernels/test_rowwise.py",),
+    ),
+    Defect(
+        "kernels",
+        "the weights of the last rows are not multiplied by their channels' factors",
+        f"{CPU}/conv/computed_weights.py",
+        "factor = e.let(e.load(factors, r))",
+        "factor = e.let(e.load(factors, tirx.min(r, index(conv.depth - 2))))",
+        ("tests/compiler/kernels/test_scaled_input.py",),
     ),
     Defect(
         "kernels",

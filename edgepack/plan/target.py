@@ -74,8 +74,9 @@ class CpuTarget:
         threads: threads that a session uses unless the caller asks for another number.
         optimize: what the rules prefer.
         opt_level: how much is done for speed: passes and rules of higher levels are left out.
-        strict_math: neither Winograd's transforms, nor polynomials for elementary functions, nor zeros for
-            denormal numbers: results differ from the model's own arithmetic by the order of sums only.
+        strict_math: neither Winograd's transforms, nor weights by which factors of the image are multiplied,
+            nor polynomials for elementary functions, nor zeros for denormal numbers: results differ from the
+            model's own arithmetic by the order of sums only.
         float16_weights: weights that are float16 numbers are stored as such.
         float16_products: products by constant weights are computed in float16 (``--precision fp16``).
         library_vector_bits: widths of a SIMD register, in bits, of all kinds of CPU that a library is for,

@@ -34,6 +34,7 @@ SEEDS: dict[str, tuple[dict[str, Any], ...]] = {
         *({"outputs": outputs} for outputs in ([1, 4], [4, 1], [1, 2], [2, 1])),
     ),
     "conv2d.chained": ({"unrolled": True}, {"unrolled": False}),
+    "conv2d.scaled": ({"matrix": False},),
 }
 
 

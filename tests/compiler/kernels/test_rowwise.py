@@ -51,6 +51,15 @@ def _instance_norm(g: Graph, x: str) -> str:
     return g.op("InstanceNormalization", x, g.weight(13, std=1.0), g.weight(13, std=1.0))
 
 
+def _twice_the_maximum(g: Graph, x: str) -> str:
+    return g.op("Mul", g.op("ReduceMax", x, axes=[1, 2]), g.const(2.0))
+
+
+def _sums_of_whole_numbers(g: Graph, x: str) -> str:
+    whole = g.op("Cast", g.op("Round", x), to=onnx.TensorProto.INT32)
+    return g.op("ReduceSum", whole, g.const(np.array([0])))
+
+
 def position(kind: str, shape: tuple[int, ...], axis: int, keepdims: int = 0) -> onnx.ModelProto:
     """Of the largest or smallest of whole numbers: there are many of each."""
     return single(
@@ -89,7 +98,16 @@ MODELS: dict[str, onnx.ModelProto] = {
     "log of a sum of exponentials": reduce("ReduceLogSumExp", (8, 29), [1]),
     "instance norm": single((2, 13, 9, 6), _instance_norm),
     "global average": single((2, 70, 7, 7), lambda g, x: g.op("GlobalAveragePool", x)),
+    "global average of an image": reduce("ReduceMean", (1, 14, 15, 90), [1, 2]),
+    "maximum of an image": single((1, 25, 20, 37), _twice_the_maximum),
+    "norms of long columns": reduce("ReduceL2", (1, 401, 45), [1]),
+    "sums of long columns of whole numbers": single((630, 33), _sums_of_whole_numbers, result="int32"),
 }
+#: Those whose elements threads share, rather than the results.
+IN_PARTS = (
+    *("global average of an image", "maximum of an image"),
+    *("norms of long columns", "sums of long columns of whole numbers"),
+)
 
 
 #: Rows of one vector and of several, with and without a rest; sums over other axes.
@@ -104,6 +122,8 @@ SENTINELS = (
     "maximum",
     "everything",
     "instance norm",
+    "global average of an image",
+    "maximum of an image",
 )
 #: Those that tests below look at.
 BOTH = (
@@ -126,6 +146,13 @@ def test_reduction_is_served_by_the_rule_and_right(library: Library, registers: 
     assert {kernel.rule for kernel in plan.kernels} <= {"rowwise", "elementwise"}
     assert name == "softmax of one" or "rowwise" in {kernel.rule for kernel in plan.kernels}
     compiled.check(name)
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_threads_share_the_elements_of_few_results(library: Library, name: str) -> None:
+    registers = next(registers for registers, one in ON_REGISTER_FILES if one == name)
+    parts = {k.parameters.get("parts") for k in library(registers).plan(name).kernels}
+    assert 6 in parts  # two for each of three threads
 
 
 @pytest.mark.parametrize("registers", SWEPT)

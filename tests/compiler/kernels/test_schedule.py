@@ -38,6 +38,15 @@ def expanded() -> onnx.ModelProto:
     return g.model()
 
 
+def squeezed() -> onnx.ModelProto:
+    """A squeeze-and-excitation block between two convolutions."""
+    g = Graph("squeezed", seed=3)
+    y = g.op("Relu", g.conv(g.input("x", (1, 24, 40, 40)), 24, 32, 1, bias=True))
+    g.op("Relu", g.conv(g.squeeze_excite(y, 32, 8, "Relu", "Sigmoid"), 32, 96, 1, bias=True), name="y")
+    g.output("y")
+    return g.model()
+
+
 def _product() -> onnx.ModelProto:
     g = Graph("product")
     g.output(g.op("Identity", g.linear(g.input("x", [48, 256]), 256, 96), name="y"))
@@ -104,6 +113,10 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
             ({"block": 24}, "blocks of 24 queries, of 100 in vectors of 16"),
             ({"block": 112}, "blocks of 112 queries, of 100 in vectors of 16"),
         ],
+    ),
+    "conv2d.scaled": (
+        squeezed(),
+        [({"register_tile": (7, 40)}, "a register tile of 7x40"), ({"row_blocks": 1000}, "1000 blocks of")],
     ),
     "conv2d.chained": (expanded(), [({"tasks": 65}, "65 tasks of"), ({"columns": 65}, "65 columns of")]),
     "conv2d.igemm": (

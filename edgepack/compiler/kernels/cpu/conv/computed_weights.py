@@ -1,15 +1,18 @@
-"""Convolutions by weights that are computed: a stage of its own packs them before each run of the kernel.
+"""Convolutions by weights that are computed: a stage of its own packs or scales them before each run of the
+kernel.
 
 The kernel is that for constant weights; where it reads a packed constant, it reads a buffer in the arena.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
 from tvm import tirx
 from tvm.ir import Expr
+from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.contract import Implementation, Operand, Stage
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
@@ -17,7 +20,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import column_chunks
 
-__all__ = ["by_computed_weights", "packed_by_columns", "packed_by_steps"]
+__all__ = ["by_computed_weights", "packed_by_columns", "packed_by_steps", "scaled_by_channels"]
 
 #: Elements that a task packs, about.
 TASK_ELEMENTS = 8 * 1024
@@ -30,9 +33,56 @@ def packed_by_columns(e: Emitter, conv: Conv2d, param: int, columns: int, zeros:
         e: a new emitter.
         param: the weights, (KH, KW, IC / groups, OC).
     """
-    depth, elements = conv.depth, conv.depth * conv.out_channels
+    elements = conv.depth * conv.out_channels
     source = e.param(param, elements)
     packed = e.temp(0, elements + zeros)
+
+    def row(to: Expr, first: Expr, r: Expr, width: int) -> None:
+        at = e.let(r * conv.out_channels + first)
+        for i, lanes in column_chunks(width, e.lanes):
+            e.vstore(packed, to + i, e.vload(source, at + i, lanes), lanes)
+
+    return _row_by_row(e, conv, packed, (columns, zeros), row)
+
+
+def scaled_by_channels(e: Emitter, conv: Conv2d, scales: int, columns: int, zeros: int) -> Stage:
+    """A stage that multiplies packed weights of a 1x1 convolution, in one group, by a factor for each input
+    channel.
+
+    Args:
+        e: a new emitter.
+        scales: the parameter that has the factors.
+        columns, zeros: as they were packed.
+    """
+    elements = conv.depth * conv.out_channels
+    source = e.packed(0, elements + zeros)
+    factors = e.param(scales, conv.in_channels)
+    scaled = e.temp(0, elements + zeros)
+
+    def row(to: Expr, first: Expr, r: Expr, width: int) -> None:
+        factor = e.let(e.load(factors, r))
+        for i, lanes in column_chunks(width, e.lanes):
+            e.vstore(scaled, to + i, e.vload(source, to + i, lanes) * e.splat(factor, lanes), lanes)
+
+    return _row_by_row(e, conv, scaled, (columns, zeros), row)
+
+
+def _row_by_row(
+    e: Emitter,
+    conv: Conv2d,
+    packed: Buffer,
+    layout: tuple[int, int],
+    row: Callable[[Expr, Expr, Expr, int], None],
+) -> Stage:
+    """A stage that writes weights as a matrix product reads them, a row of a block of columns at a time.
+
+    Args:
+        layout: columns of a block, and zeros that stand behind the weights.
+        row: writes row ``r`` of a block of ``width`` columns, whose first output channel is ``first``, to
+            element ``to``: ``row(to, first, r, width)``.
+    """
+    columns, zeros = layout
+    depth, elements = conv.depth, conv.depth * conv.out_channels
     blocks = -(-conv.group_out // columns)
     last = conv.group_out - (blocks - 1) * columns
     per_task = max(1, min(depth, TASK_ELEMENTS // min(columns, conv.group_out)))
@@ -45,12 +95,7 @@ def packed_by_columns(e: Emitter, conv: Conv2d, param: int, columns: int, zeros:
         end = e.let(tirx.min(begin + per_task, index(depth)))
 
         def rows(width: int) -> None:
-            def row(r: Expr) -> None:
-                to, at = e.let(first * depth + r * width), e.let(r * conv.out_channels + first)
-                for i, lanes in column_chunks(width, e.lanes):
-                    e.vstore(packed, to + i, e.vload(source, at + i, lanes), lanes)
-
-            e.loop(begin, end, row)
+            e.loop(begin, end, lambda r: row(e.let(first * depth + r * width), first, r, width))
 
         if last == columns or blocks == 1:
             rows(last)
