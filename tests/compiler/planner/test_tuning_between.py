@@ -38,6 +38,14 @@ def block() -> onnx.ModelProto:
     return g.model()
 
 
+def squeezed(shape: tuple[int, ...] = (1, 16, 30, 20)) -> onnx.ModelProto:
+    """A squeeze-and-excitation block before a projection."""
+    g = Graph("squeezed")
+    x = g.op("Relu", g.conv(g.input("x", list(shape)), 16, 24, 1, bias=True))
+    g.output(g.conv(g.squeeze_excite(x, 24, 4, "Relu", "Sigmoid"), 24, 40, 1, bias=True))
+    return g.model()
+
+
 def classifier() -> onnx.ModelProto:
     """Convolutions that multiply for long, and a fully connected layer that waits for its weights."""
     g = Graph("classifier")
@@ -68,6 +76,33 @@ def built(model: onnx.ModelProto, name: str, target: CpuTarget, *taken: TunedCho
 
 def rules(plan: Built) -> list[str]:
     return [kernel.rule for kernel in plan.plan.kernels if "conv2d" in kernel.rule]
+
+
+def test_factors_may_be_in_the_weights_or_not(tmp_path: Path) -> None:
+    model, small, kind = squeezed(), squeezed((1, 16, 6, 6)), LARGE.cpu_kind
+    (scaled,) = [one for one in choices(model, LARGE, tmp_path / "a") if one["rule"] == "conv2d.scaled"]
+    assert APART in {one["rule"] for one in scaled["candidates"]}
+    other = next(one for one in scaled["candidates"] if one["rule"] == "conv2d.scaled")
+    pairs = [one for one in choices(small, LARGE, tmp_path / "b") if "nodes" in one]
+    (pair,) = [one for one in pairs if one["candidates"] and one["candidates"][0]["rule"] == "conv2d.scaled"]
+    plans = {
+        "apart": built(model, "apart", LARGE, TunedChoice(kind, scaled["group"], APART, {}, 1.2)),
+        "other": built(
+            model, "other", LARGE, TunedChoice(kind, scaled["group"], other["rule"], other["schedule"], 1.2)
+        ),
+        "small": built(
+            small, "small", LARGE, TunedChoice(kind, pair["group"], "conv2d.scaled", {"matrix": False}, 1.2)
+        ),
+    }
+    assert ["conv2d.scaled" in rules(plan) for plan in plans.values()] == [False, True, True]
+    executor = Executor(plans, tmp_path / "kernels")
+    for name, one in (("apart", model), ("other", model), ("small", small)):
+        inputs = random_inputs(one, 3)
+        (expected,), (found,) = (
+            run_onnxruntime(one, inputs),
+            executor.run(name, list(inputs.values()), seed=1),
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_two_groups_may_have_one_kernel_or_one_kernel_become_two(tmp_path: Path) -> None:
