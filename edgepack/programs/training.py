@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ModelError
 from edgepack.programs.places import module_of
@@ -30,6 +30,10 @@ _TRAINING = {
 def refuse_training(functional: ExportedProgram, where: str) -> None:
     """Raise ModelError where an operator of a program updates statistics or draws numbers.
 
+    A batch norm without running statistics updates none: in training mode it is that of an instance, which
+    standardises weights too (Qiao et al., "Micro-Batch Training with Batch-Channel Normalization and Weight
+    Standardization", 2019; BiT, NFNet).
+
     Args:
         functional: a decomposed program (``run_decompositions``).
         where: of the program, for messages.
@@ -38,7 +42,7 @@ def refuse_training(functional: ExportedProgram, where: str) -> None:
         if node.op != "call_function":
             continue
         name = getattr(node.target, "_opname", "")
-        if name not in _TRAINING or not _is_true(node, _TRAINING[name]):
+        if name not in _TRAINING or not _is_true(node, _TRAINING[name]) or _has_no_statistics(node):
             continue
         module = module_of(node)
         raise ModelError(
@@ -49,10 +53,18 @@ def refuse_training(functional: ExportedProgram, where: str) -> None:
 
 
 def _is_true(node: torch.fx.Node, argument: str) -> bool:
-    if not argument:
-        return True
-    names = [one.name for one in node.target._schema.arguments]
+    return not argument or bool(_given(node, argument))
+
+
+def _has_no_statistics(node: torch.fx.Node) -> bool:
+    """Whether it is a batch norm that is given no running mean."""
+    return "batch_norm" in node.target._opname and _given(node, "running_mean") is None
+
+
+def _given(node: torch.fx.Node, argument: str) -> Any:
+    """What an operator is given as an argument of this name; None where that is nothing."""
     if argument in node.kwargs:
-        return bool(node.kwargs[argument])
+        return node.kwargs[argument]
+    names = [one.name for one in node.target._schema.arguments]
     at = names.index(argument) if argument in names else len(node.args)
-    return at < len(node.args) and bool(node.args[at])
+    return node.args[at] if at < len(node.args) else None

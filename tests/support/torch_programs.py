@@ -212,6 +212,22 @@ def halves(folder: Path) -> dict[str, Any]:
     return packed(folder, "halves", Halves().eval(), example_inputs=example)
 
 
+class Standardised(nn.Conv2d):
+    """Its weights are standardised by a batch norm in training mode, as BiT's and NFNet's are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.weight.reshape(1, self.out_channels, -1)
+        weight = nn.functional.batch_norm(rows, None, None, training=True, momentum=0.0, eps=1e-6)
+        return nn.functional.conv2d(x, weight.reshape_as(self.weight), self.bias)
+
+
+def standardised(folder: Path) -> dict[str, Any]:
+    """A batch norm that has no statistics to update."""
+    return packed(
+        folder, "standardised", Standardised(3, 8, 3).eval(), example_inputs=torch.randn(1, 3, 9, 9)
+    )
+
+
 @dataclass
 class Answer:
     """What only this process knows."""
@@ -282,7 +298,7 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    parts = (nested, cache, held, stream, halves, refused, quantised, scripts)
+    parts = (nested, cache, held, stream, halves, standardised, refused, quantised, scripts)
     chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
     found = {}
     with shared_worker.installed(setattr):

@@ -90,6 +90,10 @@ def test_bfloat16_is_taken_and_given(parts: dict[str, Any]) -> None:
     assert found["inputs"] == {"x": [3, 4], "mask": [4]}
 
 
+def test_a_batch_norm_without_statistics_is_no_training(parts: dict[str, Any]) -> None:
+    assert parts["standardised"]["ok"]
+
+
 def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     said = parts["refused"]
     for name, begins, names in (
