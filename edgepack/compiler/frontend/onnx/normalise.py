@@ -24,6 +24,7 @@ from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.loop_lists import stack_lists
+from edgepack.compiler.frontend.onnx.merged_padding import merge_padding
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
@@ -147,7 +148,7 @@ def _folded(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
             model, limits
         )  # functions are inlined after constants are folded: fold theirs too
     check_extents(model, limits)  # of sizes that were constants to be folded
-    return model
+    return merge_padding(model)
 
 
 def fold_constants(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.ModelProto:

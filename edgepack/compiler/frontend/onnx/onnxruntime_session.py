@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgepack.compiler.frontend.onnx.extents import stored_bytes
 from edgepack.compiler.frontend.onnx.external_data import save_with_data
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["Level", "as_source", "create_session", "newest_versions", "optimise", "value_types"]
+__all__ = ["WRONG", "Level", "as_source", "create_session", "newest_versions", "optimise", "value_types"]
 
 #: How much of ONNX Runtime's graph optimisation is done. Its highest level is left out: it lays convolutions
 #: out in blocks of as many channels as a vector of this CPU has elements, so that sums are added up in
 #: another order on another CPU.
 Level = Literal["none", "basic", "extended"]
+
+#: Optimisations that are left out everywhere. This one makes zeros that a Pad writes padding of a MaxPool,
+#: which is less than any number: of negative numbers the largest at the border is not zero then (ONNX Runtime
+#: 1.31).
+WRONG = ("Pad_Fusion",)
 
 #: Models above this size, in bytes, travel through files, which ONNX Runtime maps: as bytes they are in
 #: memory five times while it reads them (protocol buffers end at 2 GiB anyway).
@@ -103,7 +108,7 @@ def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = (), largest: i
             if isinstance(source, str):
                 key = "session.optimized_model_external_initializers_file_name"
                 options.add_session_config_entry(key, "optimised.data")
-            _session(source, options, disabled_optimizers=list(disabled))
+            _session(source, options, disabled)
         return onnx.load(str(optimised))
 
 
@@ -173,12 +178,16 @@ def _options(level: Level) -> onnxruntime.SessionOptions:
 
 
 def _session(
-    source: bytes | str, options: onnxruntime.SessionOptions, **more: Any
+    source: bytes | str, options: onnxruntime.SessionOptions, disabled: Sequence[str] = ()
 ) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     return onnxruntime.InferenceSession(
-        source, options, providers=["CPUExecutionProvider"], read_config_from_model=0, **more
+        source,
+        options,
+        providers=["CPUExecutionProvider"],
+        read_config_from_model=0,
+        disabled_optimizers=[*WRONG, *disabled],
     )
 
 
