@@ -86,7 +86,9 @@ def _largest(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     least = np.iinfo(dtype).min if dtype.kind in "iu" else np.finfo(dtype).min
     axes = [_windows(found, values, axis, size) for axis, size in enumerate(shape[2:])]
     everywhere = all(inside.all() for inside, _ in axes)
-    if everywhere and (found.value <= least or (found.value <= 0 and _is_positive(editor, found.source))):
+    if everywhere and (
+        found.value <= least or (found.value <= 0 and _is_never_negative(editor, found.source))
+    ):
         return [_merged(editor, node, found)]
     if dtype.kind != "f":
         return None
@@ -165,7 +167,7 @@ def _windows(
     return inside.any(axis=1), outside.any(axis=1)
 
 
-def _is_positive(editor: Editor, name: str, depth: int = DEPTH) -> bool:
+def _is_never_negative(editor: Editor, name: str, depth: int = DEPTH) -> bool:
     """Whether no element of a value is less than zero."""
     node = editor.producer(name)
     if node is None:
@@ -181,5 +183,5 @@ def _is_positive(editor: Editor, name: str, depth: int = DEPTH) -> bool:
     return (
         node.op_type in KEEP_SIGN
         and depth > 0
-        and all(_is_positive(editor, one, depth - 1) for one in node.input)
+        and all(_is_never_negative(editor, one, depth - 1) for one in node.input)
     )
