@@ -2,121 +2,32 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgepack.commands import tune_search as module
-from edgepack.commands.tune_device import OnDevice
-from edgepack.commands.tune_results import Tuned, TuneRound
+from edgepack.commands.tune_results import TuneRound
 from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group
 from edgepack.commands.tune_search import FIRST, WIDEST, Bounds, Search
 from edgepack.config.tuned import TunedFile, read_tuned
 from edgepack.errors import EdgepackError, ToolchainError
 from edgepack.plan.tuned import TunedChoice
-from edgepack.runners.bench import Measurement
 from edgepack.system.progress import Stages
-
-#: Groups of the invented model, with microseconds of each by the rules; the last is not worth trying.
-GROUPS = {"conv": 400.0, "dense": 300.0, "pool": 300.0, "add": 1.0}
-#: By group and number of a candidate: how many times as fast it is; others are slower.
-SPEED = {("conv", 2): 1.5, ("conv", 4): 1.2, ("dense", 0): 0.7, ("dense", 3): 1.1, ("pool", 1): 1.005}
-CPU = "a kind of CPU"
-TURNS = 9
-
-
-def candidate(number: int) -> Candidate:
-    return Candidate("rule", {"tile": number})
-
-
-@dataclass
-class Programs:
-    """What a search asks of programs."""
-
-    most_versions: int
-    cut_short: bool = False
-    workers: int = 2
-    target: Any = field(default_factory=lambda: SimpleNamespace(tuned_kinds=(CPU,)))
-    groups: Any = None
-
-
-class Device(OnDevice):
-    """Stands for a device.
-
-    Args:
-        noise: by which part times differ at random.
-        bad: choices by which a version is wrong, or does not run.
-        fails: is asked before each comparison, and raises where the device is gone.
-        whole: by how much a whole run is slower with any choices than its steps say.
-
-    Attributes:
-        asked: of each comparison the versions.
-    """
-
-    def __init__(
-        self,
-        *,
-        noise: float = 0.0,
-        bad: Iterable[tuple[str, int]] = (),
-        fails: Callable[[int], None] = lambda number: None,
-        counted: bool = False,
-        whole: float = 1.0,
-    ) -> None:
-        self.noise, self.bad, self.fails, self.whole = noise, set(bad), fails, whole
-        self.counted, self.place, self.disturbed = counted, "here", 0
-        self.programs = Programs(1 if counted else 8, groups=self.groups)  # type: ignore[assignment]
-        self.asked: list[list[dict[str, int]]] = []
-        self.random = random.Random(1)
-
-    def settle(self) -> Measurement:
-        return Measurement("native", "here", True, 1, 0, (sum(GROUPS.values()),) * 5, 0, 0, 0, 0)
-
-    def share(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
-        return {name: micros / sum(GROUPS.values()) for name, micros in GROUPS.items()}
-
-    def groups(self, choices: Any, wanted: Any = (), tried: Any = (), seconds: Any = None) -> list[Group]:
-        return [Group(name, name, frozenset({(name,)}), [candidate(n) for n in range(5)]) for name in GROUPS]
-
-    def compared(self, before: Any, others: Sequence[Any]) -> list[Comparison | None]:
-        self.asked.append([chosen_of(one) for one in others])
-        self.fails(len(self.asked))
-        return [
-            None if set(chosen_of(one).items()) & self.bad else self.comparison(before, one) for one in others
-        ]
-
-    def comparison(self, before: Any, other: Any) -> Comparison:
-        a, b = self.times(chosen_of(before)), self.times(chosen_of(other))
-        runs = [
-            [sum(turn) * (self.whole if of else 1) for turn in zip(*times.values(), strict=True)]
-            for times, of in ((a, before), (b, other))
-        ]
-        return Comparison(a, b, *runs, self.counted)
-
-    def times(self, chosen: dict[str, int]) -> dict[tuple[str, ...], list[float]]:
-        found = {}
-        for name, micros in GROUPS.items():
-            speed = SPEED.get((name, chosen[name]), 0.9) if name in chosen else 1.0
-            turns = range(1 if self.counted else TURNS)
-            found[name,] = [micros / speed * (1 + self.random.uniform(0, self.noise)) for _ in turns]
-        return found
-
-
-def chosen_of(choices: Sequence[TunedChoice]) -> dict[str, int]:
-    return {one.group: int(one.schedule["tile"]) for one in choices}
-
-
-def search(device: Device, path: Path, *, trials: int = 20, known: TunedFile | None = None) -> Tuned:
-    start = known or (read_tuned(path) if path.exists() else TunedFile())
-    return Search(device, path, start, Bounds(trials=trials), Stages(None)).found()
-
-
-def chosen(path: Path) -> dict[str, int]:
-    return chosen_of(read_tuned(path).choices)
+from tests.support.invented_device import (
+    CPU,
+    GROUPS,
+    SPEED,
+    TURNS,
+    Device,
+    candidate,
+    chosen,
+    chosen_of,
+    search,
+)
 
 
 def gone_from(first: int, error: type[BaseException] = ToolchainError) -> Callable[[int], None]:
@@ -292,92 +203,6 @@ def test_minutes_are_a_promise(minutes: float, tmp_path: Path, monkeypatch: pyte
     found = Search(Slow(), tmp_path / "t.json", TunedFile(), bounds, Stages(None)).found()
     assert 60 * minutes / 3 <= clock[0] <= 60 * minutes and found.trials >= 3
     assert chosen(tmp_path / "t.json")["conv"] == 2
-
-
-class Pairs(Device):
-    """A model of which one kernel may compute ``conv`` and ``dense``, which then take less time.
-
-    Attributes:
-        speed: how many times as fast both are so.
-        rules: 1 where the rules take that kernel, 0 where they take two.
-    """
-
-    speed, rules = 1.25, 0
-    KEY = "conv then dense"
-
-    def groups(self, choices: Any, wanted: Any = (), tried: Any = (), seconds: Any = None) -> list[Group]:
-        joined = chosen_of(choices).get(self.KEY, self.rules) == 1
-        found = [one for one in super().groups(choices) if not joined or one.key not in ("conv", "dense")]
-        pair = frozenset({("conv", "dense")})
-        now = candidate(int(joined))
-        return [*found, Group(self.KEY, self.KEY, pair, [candidate(1 - joined)], now, between=not joined)]
-
-    def share(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
-        return {**super().share(groups, first), self.KEY: 700.0 / 1001}
-
-    def times(self, chosen: dict[str, int]) -> dict[tuple[str, ...], list[float]]:
-        found = super().times(chosen)
-        if chosen.get(self.KEY, self.rules) == 1:
-            found["conv", "dense"] = [700.0 / self.speed for _ in range(TURNS)]
-            del found["conv",], found["dense",]
-        return found
-
-
-def test_one_kernel_for_two_groups_is_taken_where_it_beats_both_tuned(tmp_path: Path) -> None:
-    """1.6 times as fast as the two by the rules: 438 us, which take 539 us when they are tuned."""
-    said: list[TuneRound] = []
-    device = Pairs()
-    device.speed = 1.6
-    bounds = Bounds(trials=20)
-    found = Search(
-        device, tmp_path / "t.json", TunedFile(), bounds, Stages(None), on_round=said.append
-    ).found()
-    rows = [device.KEY in {layer.group for layer in one.layers} for one in said]
-    assert not rows[0] and rows == sorted(rows) and rows[-1], "a row when it is taken"
-    versions = [set(one) for asked in device.asked for one in asked]
-    assert versions[0] == {"conv then dense", "pool"}, "it is measured first, without its parts"
-    joined = next(i for i, asked in enumerate(device.asked) if "conv then dense" in asked[-1])
-    tried = [one for asked in device.asked[:joined] for one in asked if "conv" in one]
-    assert {one["conv"] for one in tried} == set(range(5)), "taken when its parts were tuned"
-    assert dict(found.choices)["conv then dense"] == pytest.approx(1.6)
-    assert found.kept and found.speedup == pytest.approx(1001 / (700 / 1.6 + 301))
-
-
-def test_one_kernel_for_two_groups_is_taken_where_trials_are_over(tmp_path: Path) -> None:
-    path, device = tmp_path / "t.json", Pairs()
-    device.speed = 1.6
-    assert search(device, path, trials=FIRST).trials == FIRST and set(chosen(path)) == {device.KEY}
-
-
-def test_one_kernel_for_two_groups_is_not_taken_where_both_tuned_are_faster(tmp_path: Path) -> None:
-    path, device = tmp_path / "t.json", Pairs()
-    found = search(device, path)
-    assert device.KEY in device.asked[0][0], "it was measured"
-    assert chosen(path) == {"conv": 2, "dense": 3}
-    assert found.speedup == pytest.approx(1001 / (400 / 1.5 + 300 / 1.1 + 301))
-
-
-def test_where_time_is_over_what_saves_more_is_confirmed_first(tmp_path: Path) -> None:
-    """Of one kernel for two groups, and what these won in the same round."""
-    one = Search(Pairs(), tmp_path / "t.json", TunedFile(), Bounds(trials=1), Stages(None))
-    groups = one.device.programs.groups(())
-    one.shares = {"conv": 0.4, "dense": 0.3, "pool": 0.3, Pairs.KEY: 0.7}
-    for ratio, later in ((1.2, {"conv", "dense"}), (1.1, {Pairs.KEY})):
-        one.won = {key: (1.15, candidate(1)) for key in ("conv", "dense", "pool")}
-        one.won[Pairs.KEY] = ratio, candidate(1)
-        everything = set(one.won)
-        assert set(one._postponed(groups)) == later and set(one.won) == everything - later
-
-
-def test_two_groups_that_are_taken_apart_are_tuned(tmp_path: Path) -> None:
-    class Joined(Pairs):
-        speed, rules = 0.8, 1
-
-        def share(self, groups: Sequence[Group], first: Measurement) -> dict[str, float]:
-            return {"pool": 0.25, self.KEY: 0.74}
-
-    found = search(Joined(), tmp_path / "t.json")
-    assert dict(found.choices) == pytest.approx({"conv then dense": 1.25, "conv": 1.5, "dense": 1.1})
 
 
 class Predicted(Device):
