@@ -28,8 +28,9 @@ Level = Literal["none", "basic", "extended"]
 #: Optimisations that are left out everywhere, because they change results (ONNX Runtime 1.31). The first one
 #: makes zeros that a Pad writes padding of a MaxPool, which is less than any number: of negative numbers the
 #: largest at the border is not zero then. The second one makes one of two pairs of QuantizeLinear and
-#: DequantizeLinear by different scales, which rounds once in place of twice.
-WRONG = ("Pad_Fusion", "DoubleQDQPairsRemover")
+#: DequantizeLinear by different scales, which rounds once in place of twice. The third one rounds weights and
+#: biases of float32 to integers where what they are multiplied with, and the result, are quantised.
+WRONG = ("Pad_Fusion", "DoubleQDQPairsRemover", "WeightBiasQuantization")
 
 #: Models above this size, in bytes, travel through files, which ONNX Runtime maps: as bytes they are in
 #: memory five times while it reads them (protocol buffers end at 2 GiB anyway).

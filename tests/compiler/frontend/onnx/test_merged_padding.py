@@ -19,6 +19,7 @@ def padded(
     widths: tuple[int, int, int, int] = (1, 1, 1, 1),
     *,
     before: str = "",
+    least: float | None = None,
     mode: str = "constant",
     opset: int = 18,
     **attributes: Any,
@@ -27,11 +28,13 @@ def padded(
 
     Args:
         before: an operator before the Pad.
+        least: what a Clip before the Pad leaves at least.
         opset: below 11 widths are an attribute, from 18 on they are of some axes.
     """
     g = Graph("padded", seed=2, opset=opset)
     x = g.input("x", [1, 3, 9, 8])
     x = g.op(before, x) if before else x
+    x = x if least is None else g.op("MaxPool", g.op("Clip", x, g.const(least)), kernel_shape=[1, 1])
     top, left, bottom, right = widths
     if opset < 11:
         y = g.op("Pad", x, pads=[0, 0, top, left, 0, 0, bottom, right], value=value, mode=mode)
@@ -61,6 +64,8 @@ MERGED = {
     "maximum": padded("MaxPool"),
     "maximum, opset 10": padded("MaxPool", opset=10),
     "maximum of positive numbers": padded("MaxPool", before="Relu"),
+    "maximum of numbers from 0 on": padded("MaxPool", least=0.0),
+    "maximum of numbers from -1 on": padded("MaxPool", least=-1.0),
     "maximum that pads": padded("MaxPool", **OWN, widths=(1, 0, 0, 1)),
     "maximum beside ones": padded("MaxPool", 1.0, widths=(2, 1, 0, 2)),
     "maximum beside negative numbers": padded("MaxPool", -1.75),
@@ -97,5 +102,6 @@ def test_numbers_below_zero_are_less_than_what_is_around_them(compiled: Compiled
 def test_nothing_is_copied_where_the_operator_pads(compiled: Compiled, name: str) -> None:
     operators = [op for kernel in compiled.plan(name).kernels for op in kernel.ops]
     assert bool({"pad", "replicate_pad"} & set(operators)) == (name in COPIED), operators
-    of_positive = name == "maximum of positive numbers"
-    assert not of_positive or "maximum" not in operators, "what is around them makes no difference"
+    if name.startswith("maximum of") and name in MERGED:
+        zeros_matter = name == "maximum of numbers from -1 on"
+        assert ("maximum" in operators[operators.index("max_pool2d") :]) == zeros_matter, operators

@@ -78,3 +78,25 @@ def test_a_number_that_is_quantised_twice_is_rounded_twice(second: tuple[float, 
     (wanted,) = run_onnxruntime(model, inputs)
     (found,) = run_onnxruntime(normalise(g.model()), inputs)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("stored", ["floats", "integers"])
+def test_weights_and_biases_of_floats_are_not_rounded(stored: str) -> None:
+    """ONNX Runtime's basic optimiser makes integers of them where what is around is quantised."""
+    g = Graph("weights", seed=4, opset=18)
+    quantisation = g.const(np.float32(0.05)), g.const(np.uint8(128))
+    x = g.op("QuantizeLinear", g.input("x", [1, 4, 9, 7]), *quantisation)
+    weights = g.weight(6, 4, 3, 3)
+    if stored == "integers":
+        integers = np.random.default_rng(3).integers(-127, 128, (6, 4, 3, 3)).astype(np.int8)
+        weights = g.op("DequantizeLinear", g.const(integers), g.const(np.float32(0.01)))
+    y = g.op("Conv", g.op("DequantizeLinear", x, *quantisation), weights, g.weight(6))
+    g.output(g.op("DequantizeLinear", g.op("QuantizeLinear", y, *quantisation), *quantisation, name="y"))
+    normal = normalise(g.model())
+    kinds = [onnx.TensorProto.DataType.Name(one.data_type) for one in normal.graph.initializer if one.dims]
+    assert "FLOAT" in kinds and "INT32" not in kinds and ("INT8" in kinds) == (stored == "integers"), kinds
+    inputs = {"x": np.random.default_rng(5).standard_normal((1, 4, 9, 7), np.float32) * 2}
+    for wanted, found in zip(
+        run_onnxruntime(g.model(), inputs), run_onnxruntime(normal, inputs), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
