@@ -66,7 +66,6 @@ class _OneReduction(RowKernel):
         needed: the reduction.
         axis: along which the lanes run; the output has ``results`` elements there, and one along others.
         row: the position along these.
-        partial: the results of each part, [part][result].
     """
 
     def __init__(self, plan: RowPlan, target: CpuTarget, flops: int, parts: int) -> None:
@@ -82,6 +81,7 @@ class _OneReduction(RowKernel):
         return self.needed.reduction
 
     def _declare_partial(self) -> Buffer:
+        """Declares the results of each part, [part][result]."""
         return self.e.temp(0, self.parts * self.results, self.reduction.dtype)
 
 
