@@ -15,7 +15,7 @@ __all__ = ["GroupedSchedule", "SlidingSchedule", "WindowSchedule", "fitting", "p
 #: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
 #: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
 UNROLLED_TAPS, UNROLLED_STEP = 64, 512
-#: Pixels of an image up to which threads divide the channels.
+#: Pixels of the input up to which threads divide the channels.
 FEW_PIXELS = 64
 
 AnySchedule = TypeVar("AnySchedule", bound="WindowSchedule")
@@ -166,12 +166,12 @@ def _accumulators(window: Window, target: CpuTarget, registers: int, *, weighted
 
 
 def _by_channels(window: Window, target: CpuTarget, steps: int) -> bool:
-    """Whether threads divide the channels, not the rows: where there are more of them than pixels, so that
-    the layer before, whose weights are large, was divided like that, and where rows are too few."""
-    rows = window.batch * window.out_height
-    if rows * window.out_width <= FEW_PIXELS:
+    """Whether threads divide the channels, not the rows: where there are more of them than pixels of the
+    input, so that the layer before, whose weights are large, was divided like that and each thread reads what
+    it wrote; and where rows are too few."""
+    if window.batch * window.height * window.width <= FEW_PIXELS:
         return steps >= 4 * target.threads
-    return rows < target.threads
+    return window.batch * window.out_height < target.threads
 
 
 def _block(window: Window, target: CpuTarget, row: int, lanes: int, *, by_channels: bool) -> int:
