@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ModelError
+from edgepack.programs.checks import CHECKS, drop_checks
 from edgepack.programs.places import place_of
 from edgepack.programs.quantised import is_quantised, written_out
 from edgepack.programs.quantised_onnx import OPSET, odd_form, translations
@@ -22,9 +23,6 @@ __all__ = ["onnx_program", "quiet"]
 
 #: Of escape sequences that PyTorch prints words with.
 _COLOUR = re.compile(r"\x1b\[\d*m")
-#: Operators that check, and compute nothing: the exporter leaves them out.
-_CHECKS = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"})
-
 
 #: Newest operator set that edgepack's tests and ONNX Runtime both know well.
 _OPSET = 20
@@ -34,6 +32,7 @@ def onnx_program(program: ExportedProgram, names: Sequence[str], results: Sequen
     """A ``torch.onnx.ONNXProgram``.
 
     Args:
+        program: nobody else's: its checks at run time are taken out of it.
         names, results: what its inputs and outputs are called.
         where: of the program, for messages.
 
@@ -46,6 +45,7 @@ def onnx_program(program: ExportedProgram, names: Sequence[str], results: Sequen
     with quiet():
         try:
             program = written_out(program)
+            drop_checks(program)
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -111,7 +111,7 @@ def _missing(program: ExportedProgram) -> list[str]:
             found[f"{node.target} {odd} ({place_of(node)})"] = None
     for node in program.run_decompositions().graph.nodes:
         called = node.op == "call_function" and hasattr(node.target, "_schema")
-        if not called or node.target in known or str(node.target) in _CHECKS:
+        if not called or node.target in known or str(node.target) in CHECKS:
             continue
         if not registry.is_registered(node.target):
             found[f"{node.target} ({place_of(node)})"] = None

@@ -228,6 +228,20 @@ def standardised(folder: Path) -> dict[str, Any]:
     )
 
 
+class Checked(nn.Module):
+    """Checks values at run time, as models of transformers do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2
+        torch._check_tensor_all(doubled.sum() < 1e6)
+        return doubled.relu()
+
+
+def checked(folder: Path) -> dict[str, Any]:
+    """A check that reads what the result does, and something of its own."""
+    return packed(folder, "checked", Checked(), example_inputs=torch.randn(2, 3))
+
+
 @dataclass
 class Answer:
     """What only this process knows."""
@@ -298,7 +312,7 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    parts = (nested, cache, held, stream, halves, standardised, refused, quantised, scripts)
+    parts = (nested, cache, held, stream, halves, standardised, checked, refused, quantised, scripts)
     chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
     found = {}
     with shared_worker.installed(setattr):

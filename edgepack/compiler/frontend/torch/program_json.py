@@ -38,7 +38,7 @@ _FUNCTION = re.compile(
     "Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|CeilToInt|FloorToInt|TruncToInt|RoundToInt|RoundDecimal"
     "|ToFloat|IntTrueDiv|FloatTrueDiv|PowByNatural|FloatPow|ModularIndexing|Where|Identity|LShift|RShift|int_oo"
     # SymPy's
-    "|Symbol|Integer|Rational|Float|Add|Mul|Pow|Abs|ceiling|floor|Piecewise|And|Or|Not|Eq|Ne|Lt|Le|Gt|Ge"
+    "|Symbol|Integer|Rational|Float|Add|Mul|Pow|Abs|ceiling|floor|Piecewise|ExprCondPair|And|Or|Not|Eq|Ne|Lt|Le|Gt|Ge"
     "|Equality|Unequality|StrictLessThan|StrictGreaterThan|LessThan|GreaterThan|True|False|true|false|oo"
     # what is known of a symbol
     "|positive|integer|nonnegative|real|nonzero|zero|finite|negative"

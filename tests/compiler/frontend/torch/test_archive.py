@@ -42,6 +42,7 @@ def size(text: str) -> dict[str, Any]:
         size("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(-1))"),
         size("2*s77 + FloorDiv(s0 - 1, 4)"),
         size("Eq(u0, 1)"),
+        size("LessThan(Piecewise(ExprCondPair(1, Eq(u0, 1)), ExprCondPair(0, true)), 1)"),
     ],
 )
 def test_programs_of_operators_and_arithmetic_are_read(tmp_path: Path, program: Any) -> None:

@@ -94,6 +94,10 @@ def test_a_batch_norm_without_statistics_is_no_training(parts: dict[str, Any]) -
     assert parts["standardised"]["ok"]
 
 
+def test_checks_of_values_are_left_out(parts: dict[str, Any]) -> None:
+    assert parts["checked"]["ok"]
+
+
 def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     said = parts["refused"]
     for name, begins, names in (
