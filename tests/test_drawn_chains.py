@@ -14,7 +14,7 @@ from onnx import compose, helper
 import edgepack
 from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.frontend.onnx.normalise import normalise
-from workbench.models.drawn_chains import INPUTS, Chain
+from workbench.models.chains.drawn import INPUTS, Chain
 from workbench.models.evaluate import run_onnxruntime
 
 #: Inputs that are drawn of each range.
