@@ -12,34 +12,32 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS", "drop_checks"]
 
 #: Operators that raise where a value is not what it must be, and compute nothing.
-CHECKS = frozenset(
-    {
-        "aten._assert_tensor_metadata.default",
-        "aten._assert_scalar.default",
-        "aten._assert_async.default",
-        "aten._assert_async.msg",
-        "aten.sym_constrain_range.default",
-        "aten.sym_constrain_range_for_size.default",
-    }
-)
+CHECKS = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"})
 
 
 def drop_checks(program: ExportedProgram) -> None:
     """Leave out the checks of a program, and what was computed for them alone, in place.
 
+    A check of a size that something else is computed with stays: PyTorch knows the size's bounds by it when
+    it traces the program again.
+
     Args:
         program: nobody else's: its graph is changed.
     """
     graph = program.graph_module.graph
-    todo = [node for node in graph.nodes if str(node.target) in CHECKS]
-    if not todo:
-        return
-    while todo:
-        node = todo.pop()
-        if node.users or not _computes_only(node):
-            continue
-        todo += node.all_input_nodes
-        graph.erase_node(node)
+    backwards = list(reversed(graph.nodes))
+    idle: set[torch.fx.Node] = set()
+    for node in backwards:
+        if str(node.target) in CHECKS or (
+            _computes_only(node) and node.users and idle.issuperset(node.users)
+        ):
+            idle.add(node)
+    for node in reversed(backwards):  # those that read a number which is not for checks alone
+        if node in idle and not all(one in idle or _is_tensor(one) for one in node.all_input_nodes):
+            idle.remove(node)
+    for node in backwards:
+        if node in idle and not node.users:
+            graph.erase_node(node)
     program.graph_module.recompile()
 
 
@@ -47,3 +45,9 @@ def _computes_only(node: torch.fx.Node) -> bool:
     """Whether a node can be left out where nobody reads its result: it is called, and changes nothing."""
     schema = getattr(node.target, "_schema", None)
     return node.op == "call_function" and (schema is None or not schema.is_mutable)
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    import torch
+
+    return isinstance(node.meta.get("val"), torch.Tensor)

@@ -21,6 +21,7 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.torch.archive import load_program
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
+from edgepack.programs.checks import CHECKS, drop_checks
 from edgepack.programs.exporting import exported_program
 from edgepack.programs.flat import flattened
 from tests.support import shared_worker
@@ -229,7 +230,7 @@ def standardised(folder: Path) -> dict[str, Any]:
 
 
 class Checked(nn.Module):
-    """Checks values at run time, as models of transformers do."""
+    """Checks values at run time, as models of transformers do: those that a result needs too, and others."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         doubled = x * 2
@@ -238,8 +239,24 @@ class Checked(nn.Module):
 
 
 def checked(folder: Path) -> dict[str, Any]:
-    """A check that reads what the result does, and something of its own."""
-    return packed(folder, "checked", Checked(), example_inputs=torch.randn(2, 3))
+    """Checks that are left out, and how many stay of a size that something is computed with."""
+
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+            size = count.item()
+            torch._check(size >= 1)
+            torch._check(size <= 4)
+            return x.new_ones(size).sum() + x.sum()
+
+    program = torch.export.export(Sized(), (torch.randn(4, 3), torch.tensor(2)))
+    before = _checks(program)
+    drop_checks(program)
+    found = packed(folder, "checked", Checked(), example_inputs=torch.randn(2, 3))
+    return {**found, "of a size": [before, _checks(program)]}
+
+
+def _checks(program: torch.export.ExportedProgram) -> int:
+    return sum(str(node.target) in CHECKS for node in program.graph.nodes)
 
 
 @dataclass

@@ -54,6 +54,7 @@ MODELS = {
     "3x3, many blocks": depthwise((2, 211, 7, 7), 3, pads=SAME),
     "3x3, more channels than pixels": depthwise((1, 211, 7, 7), 3, pads=SAME),
     "3x3, more pixels": depthwise((1, 211, 9, 8), 3, pads=SAME),
+    "3x3, more pixels read": depthwise((1, 211, 14, 14), 3, pads=SAME, strides=(2, 2)),
     "3x3, no padding": depthwise((1, 40, 11, 17), 3),
     "3x3, below only": depthwise((1, 17, 12, 12), 3, strides=(2, 2), pads=(0, 0, 1, 1)),
     "5x5": depthwise((1, 36, 17, 29), 5, pads=SAME5),
@@ -81,7 +82,14 @@ MODELS = {
 #: What is tried on every target: blocks of channels and what is left of them, borders, steps, each kind of
 #: pool. Everything is on the first target, and on all of them in the slow tests.
 SENTINELS = (
-    *("3x3", "3x3, stride 2, channels left over", "3x3, many blocks", "3x3, more pixels", "5x5 on less"),
+    *(
+        "3x3",
+        "3x3, stride 2, channels left over",
+        "3x3, many blocks",
+        "3x3, more pixels",
+        "3x3, more pixels read",
+        "5x5 on less",
+    ),
     *("3x3, more channels than pixels", "dilated", "max", "average, ceil"),
 )
 FIRST, *OTHERS = TARGETS
@@ -158,6 +166,7 @@ def test_threads_divide_what_there_is_more_of(compiled: Compiled) -> None:
     by_rows, by_channels = tasks("3x3, more pixels"), tasks("3x3, more channels than pixels")
     assert by_rows % 3 == 0
     assert 3 <= by_channels < by_rows
+    assert by_channels < tasks("3x3, more pixels read")
 
 
 def test_weights_are_packed_by_vector_and_the_last_overlaps() -> None:

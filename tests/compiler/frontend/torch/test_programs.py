@@ -98,6 +98,11 @@ def test_checks_of_values_are_left_out(parts: dict[str, Any]) -> None:
     assert parts["checked"]["ok"]
 
 
+def test_checks_of_sizes_that_are_computed_with_stay(parts: dict[str, Any]) -> None:
+    before, behind = parts["checked"]["of a size"]
+    assert behind == before > 0
+
+
 def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     said = parts["refused"]
     for name, begins, names in (
