@@ -140,7 +140,12 @@ QUANTISED_DYNAMICALLY = ("bert", "distilbert", "vit_tiny")
 
 def known(name: str) -> bool:
     """Whether :func:`save` can be asked for it."""
-    return name in BENCHMARKS or name in MORE or name.startswith(PREFIXES) or Path(name).suffix == ".onnx"
+    return (
+        name in BENCHMARKS
+        or name in MORE
+        or name.startswith(PREFIXES)
+        or Path(name).suffix in (".onnx", ".tflite")
+    )
 
 
 def save(name: str, folder: Path, cache: Path | None = None) -> Path:
@@ -149,7 +154,7 @@ def save(name: str, folder: Path, cache: Path | None = None) -> Path:
     Raises:
         RuntimeError: PyTorch cannot export it.
     """
-    if Path(name).suffix == ".onnx":
+    if Path(name).suffix in (".onnx", ".tflite"):
         return Path(name).resolve()
     if name.startswith(PREFIXES):
         return cached(name, cache)

@@ -2,12 +2,12 @@
 
     python benchmarks/tuned.py [NETWORK ...] [--minutes 3] [--keep FOLDER] [--write]
 
-Each network (those of networks.py, or any ``.onnx`` file) is tuned for so many minutes, and both versions, by
-the rules and with what was found, are measured once more in one program, in turns, with one thread and with
-two: a ratio is the median over the turns of how many times as long the one by the rules takes, with its
-standard error. Where nothing was found both are the same program, whose ratio shows how good the measurement
-is. ``--keep`` has the files of tuned schedules, from which a later call goes on. ``--write`` puts the table
-into docs/tuning.md.
+Each network (those of networks.py, or any ``.onnx`` or ``.tflite`` file) is tuned for so many minutes, and
+both versions, by the rules and with what was found, are measured once more in one program, in turns, with
+one thread and with two: a ratio is the median over the turns of how many times as long the one by the rules
+takes, with its standard error. Where nothing was found both are the same program, whose ratio shows how
+good the measurement is. ``--keep`` has the files of tuned schedules, from which a later call goes on.
+``--write`` puts the table into docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from markdown import replace_section, table
-from networks import BENCHMARKS, MORE, save
+from networks import known, save
 
 import edgepack
 from edgepack.commands.tune_programs import Program, Programs
@@ -79,12 +79,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="*", help="names, or .onnx files; default twenty")
+    parser.add_argument("networks", nargs="*", help="names, or .onnx or .tflite files; default twenty")
     parser.add_argument("--minutes", type=float, default=3, help="of tuning, for each")
     parser.add_argument("--keep", type=Path, help="where files of tuned schedules stay")
     parser.add_argument("--write", action="store_true", help="put the table into docs/tuning.md")
     given = parser.parse_args()
-    unknown = [n for n in given.networks if n not in {**BENCHMARKS, **MORE} and not n.endswith(".onnx")]
+    unknown = [name for name in given.networks if not known(name)]
     if unknown:
         parser.error(f"there is no network {unknown[0]}")
     rows = []

@@ -167,3 +167,45 @@ def test_vectors_are_halved_where_pixels_begin_in_the_middle_of_a_cache_line(rea
         Window.of(conv), VNNI[0], ("int16", read), SlidingSchedule(), weighted=True, vectors=2
     )
     assert found.lanes == lanes
+
+
+def _image(size: int, inputs: int, outputs: int, kernel: int = 1, groups: int = 1) -> Conv2d:
+    """A convolution that keeps a square image's size."""
+    around = kernel // 2
+    sizes = (1, size, size, inputs, size, size, outputs)
+    return Conv2d(*sizes, (kernel, kernel), (1, 1), (1, 1), around, around, around, around, groups, FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "kernel", "threads", "parts"),
+    [
+        pytest.param(7, 960, 3, 2, 1, id="long runs of channels"),
+        pytest.param(7, 232, 3, 2, 2, id="short ones"),
+        pytest.param(7, 960, 3, 4, 1, id="rows that do not come out even"),
+        pytest.param(8, 960, 3, 4, 4, id="short ones of four threads"),
+        pytest.param(7, 232, 5, 2, 1, id="two of the other thread's rows"),
+        pytest.param(3, 232, 3, 2, 1, id="few rows"),
+    ],
+)
+def test_threads_divide_channels_of_which_each_has_a_long_run(
+    size: int, channels: int, kernel: int, threads: int, parts: int
+) -> None:
+    target = target_with(next(iter(REGISTER_FILES)), threads=threads, l2_bytes=1 << 20)
+    proposed = _sliding(_image(size, channels, channels, kernel, channels), target, SlidingSchedule())
+    assert isinstance(proposed, SlidingSchedule)
+    assert proposed.row_parts == parts
+
+
+@pytest.mark.parametrize(("propose", "size"), [(_gemm, 5), (_tiles, 11)])
+def test_threads_share_the_rows_of_a_product_with_small_weights(
+    propose: Callable[..., gemm_schedule.GemmSchedule], size: int
+) -> None:
+    """They would write to the same cache lines, were the columns shared: 64 of bytes are one. A block is not
+    as large as it would be for one thread."""
+    blocks = []
+    for threads in (1, 2):
+        target = target_with(next(iter(REGISTER_FILES)), threads=threads, l2_bytes=1 << 20)
+        proposed = propose(_image(size, 64, 64), target, gemm_schedule.GemmSchedule())
+        assert not proposed.weight_stationary
+        blocks.append(proposed.row_blocks)
+    assert blocks == [1, 2]

@@ -52,7 +52,7 @@ MODELS = {
     "3x3, stride 2, channels left over": depthwise((2, 43, 15, 18), 3, pads=SAME, strides=(2, 2)),
     "3x3, a block and a vector": depthwise((1, 83, 6, 5), 3, pads=SAME),
     "3x3, many blocks": depthwise((2, 211, 7, 7), 3, pads=SAME),
-    "3x3, more channels than pixels": depthwise((1, 211, 7, 7), 3, pads=SAME),
+    "3x3, more channels than pixels": depthwise((1, 211, 5, 7), 3, pads=SAME),
     "3x3, more pixels": depthwise((1, 211, 9, 8), 3, pads=SAME),
     "3x3, more pixels read": depthwise((1, 211, 14, 14), 3, pads=SAME, strides=(2, 2)),
     "3x3, no padding": depthwise((1, 40, 11, 17), 3),

@@ -17,6 +17,9 @@ __all__ = ["GroupedSchedule", "SlidingSchedule", "WindowSchedule", "fitting", "p
 UNROLLED_TAPS, UNROLLED_STEP = 64, 512
 #: Pixels of the input up to which threads divide the channels.
 FEW_PIXELS = 64
+#: Bytes of a thread's channels of a pixel, at least: prefetchers run on behind a shorter run, into another
+#: thread's, and its ends are cache lines that two threads write. Measured: notes/2026-11-21-threads.md.
+LEAST_RUN = 1024
 
 AnySchedule = TypeVar("AnySchedule", bound="WindowSchedule")
 
@@ -112,7 +115,7 @@ def propose_sliding(
     columns = _columns(window, target, registers // vectors, weighted=weighted, unrolled=unrolled)
     columns = given.columns or columns
     steps = -(-window.channels // lanes)
-    by_channels = _by_channels(window, target, steps)
+    by_channels = _by_channels(window, target, steps, DTYPE_BYTES[read])
     row = window.taps // window.size[1] * window.reach(columns) * lanes * DTYPE_BYTES[dtype]
     if by_rows:
         given = replace(given, block=steps, row_parts=window.out_height)
@@ -165,12 +168,19 @@ def _accumulators(window: Window, target: CpuTarget, registers: int, *, weighted
     return max(2, min(most, 14 if arithmetic else 8))
 
 
-def _by_channels(window: Window, target: CpuTarget, steps: int) -> bool:
+def _by_channels(window: Window, target: CpuTarget, steps: int, read_bytes: int) -> bool:
     """Whether threads divide the channels, not the rows: where there are more of them than pixels of the
     input, so that the layer before, whose weights are large, was divided like that and each thread reads what
-    it wrote; and where rows are too few."""
+    it wrote; and where rows are too few. But a thread's channels of a pixel are to be a long run, unless the
+    rows are even fewer, or a window of 5x5 reads several of the other thread's.
+
+    Args:
+        read_bytes: of an element of the image.
+    """
     if window.batch * window.height * window.width <= FEW_PIXELS:
-        return steps >= 4 * target.threads
+        short = window.channels * read_bytes < LEAST_RUN * target.threads
+        by_rows = short and window.size[0] <= 3 and window.height >= 2 * target.threads
+        return steps >= 4 * target.threads and not by_rows
     return window.batch * window.out_height < target.threads
 
 
