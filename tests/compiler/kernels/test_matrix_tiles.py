@@ -24,9 +24,10 @@ from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.phase_lines import PhaseLines
 from edgepack.compiler.kernels.cpu.conv.tile_cost import matrix_cycles, vector_cycles
-from edgepack.compiler.kernels.cpu.conv.tile_gemm import ADVANTAGE
+from edgepack.compiler.kernels.cpu.conv.tile_gemm import ADVANTAGE, by_matrices
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import balanced_split
+from edgepack.compiler.kernels.cpu.micro.dot4_bytes import Dot4Bytes
 from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles, TileRegisters, TileSums
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.kernels.registry import implement
@@ -279,7 +280,8 @@ def _conv(pixels: int, depth: int, columns: int) -> Conv2d:
         ((128, 768, 768), True),
         ((12544, 32, 64), False),  # where both were as fast in a network
         ((1, 1024, 1000), False),  # a tile of one row takes as long as one of 32
-        ((3136, 64, 8), False),  # and one of few columns as long as one of 32
+        ((3136, 64, 8), True),  # and one of few columns half as long as one of 32
+        ((3136, 16, 8), False),  # which is no gain where there is little to multiply
     ],
 )
 def test_tiles_are_taken_where_they_are_faster(sizes: tuple[int, int, int], wins: bool) -> None:
@@ -347,3 +349,27 @@ def test_columns_have_phases_unless_taps_that_are_neighbours_fill_steps() -> Non
     assert PhaseLines.of(replace(conv, in_channels=96, dilation=(1, 2)), 64).apart
     assert PhaseLines.of(replace(conv, in_channels=96, kernel=(3, 1)), 64).apart
     assert not PhaseLines.of(replace(conv, in_channels=96, strides=(2, 1)), 64).apart
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "stride", "wins"),
+    [
+        pytest.param(32, (16, 16), 1, (True, True), id="half a tile of columns"),
+        pytest.param(8, (32, 64), 2, (True, False), id="a small image that threads copy together"),
+        pytest.param(16, (32, 64), 2, (True, True), id="a larger one"),
+    ],
+)
+def test_copying_the_image_counts(
+    size: int, channels: tuple[int, int], stride: int, wins: tuple[bool, bool]
+) -> None:
+    """With one thread, and with two, which meet behind the copy. ``size``: of the output's sides."""
+    inputs, outputs = channels
+    read = size * stride + 3 - stride
+    sizes = (1, read, read, inputs, size, size, outputs)
+    conv = Conv2d(*sizes, (3, 3), (stride, stride), (1, 1), 0, 0, 0, 0, 1, BYTES)
+    found = []
+    for threads in (1, 2):
+        vectors = Dot4Bytes.of(BYTES, replace(TARGET, threads=threads))
+        assert vectors is not None
+        found.append(by_matrices(conv, vectors))
+    assert tuple(found) == wins

@@ -146,12 +146,15 @@ class PhaseLines:
         x, y = e.param(param, c.input_elements), e.temp(0, self.elements)
 
         def line(task: Any) -> None:
-            i, j, n, at = (index(p) for p in unravel(task, (down, right, c.batch, lines)))
+            # The phases of a line behind each other: a thread's lines are of a part of the image, of which it
+            # wrote the most.
+            n, at, i, j = (index(p) for p in unravel(task, (c.batch, lines, down, right)))
             top, left = mod(i * c.dilation[0], steps[0]), mod(j * c.dilation[1], steps[1])
             row = e.let(at * steps[0] + top - c.pad_top)
             first = e.let(left - c.pad_left)
             source = e.let((n * c.height + row) * (c.width * c.in_channels))
-            to = e.let(task * (columns * c.in_channels))
+            number = ((i * right + j) * c.batch + n) * lines + at
+            to = e.let(number * (columns * c.in_channels))
 
             inside = tirx.all(row >= 0, row < c.height)
             if self.apart:

@@ -82,7 +82,10 @@ def implicit_product(
 def by_matrices(conv: Conv2d, vectors: MicroKernel) -> bool:
     """Whether the CPU multiplies matrices of what ``vectors`` multiplies, and is faster so, by estimate."""
     tiles = _tiles(conv, vectors)
-    return tiles is not None and ADVANTAGE * matrix_cycles(conv, _lines(conv, tiles)) < vector_cycles(conv)
+    if tiles is None:
+        return False
+    cycles = matrix_cycles(conv, _lines(conv, tiles), vectors.target.threads)
+    return ADVANTAGE * cycles < vector_cycles(conv)
 
 
 def _tiles(conv: Conv2d, vectors: MicroKernel) -> MatrixTiles | None:
