@@ -181,6 +181,7 @@ def _image(size: int, inputs: int, outputs: int, kernel: int = 1, groups: int = 
     [
         pytest.param(7, 960, 3, 2, 1, id="long runs of channels"),
         pytest.param(7, 232, 3, 2, 2, id="short ones"),
+        pytest.param(7, 232, 3, 1, 1, id="one thread"),
         pytest.param(7, 960, 3, 4, 1, id="rows that do not come out even"),
         pytest.param(8, 960, 3, 4, 4, id="short ones of four threads"),
         pytest.param(7, 232, 5, 2, 1, id="two of the other thread's rows"),

@@ -178,7 +178,7 @@ def _by_channels(window: Window, target: CpuTarget, steps: int, read_bytes: int)
         read_bytes: of an element of the image.
     """
     if window.batch * window.height * window.width <= FEW_PIXELS:
-        short = window.channels * read_bytes < LEAST_RUN * target.threads
+        short = target.threads > 1 and window.channels * read_bytes < LEAST_RUN * target.threads
         by_rows = short and window.size[0] <= 3 and window.height >= 2 * target.threads
         return steps >= 4 * target.threads and not by_rows
     return window.batch * window.out_height < target.threads
