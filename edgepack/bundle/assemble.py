@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
 from edgepack.objectfiles.loading import loader_digest
-from edgepack.pipeline.job import WARNINGS
+from edgepack.pipeline.job import UNCONFINED, WARNINGS
 from edgepack.plan.nested import NESTED
 from edgepack.plan.types import Plan
 from edgepack.render import sources
@@ -83,10 +83,17 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
         footprint=footprint,
         text_bytes=_runtime_bytes(recipe),
         warnings=[text for folder in folders for text in _read_json(folder / WARNINGS)],
+        unconfined=_unconfined(folders),
         nested=_read_json(nested) if (nested := recipe.imported / NESTED).is_file() else None,
     )
     manifest = make_manifest(recipe, built)
     return _write_texts(recipe, plan, manifest)
+
+
+def _unconfined(folders: Iterable[Path]) -> str:
+    """Why a worker that made something of this was not confined; "" where all were."""
+    files = (folder / UNCONFINED for folder in folders)
+    return next((file.read_text(encoding="utf-8") for file in files if file.is_file()), "")
 
 
 def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:

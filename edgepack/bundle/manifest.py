@@ -341,7 +341,15 @@ class Manifest(Record):
     )
     recorded: Recorded
     warnings: tuple[str, ...] = ()
+    unconfined: Line = Field(
+        default="",
+        description="why the process that read the model was not confined; left out where it was",
+    )
     files: Annotated[tuple[FileRecord, ...], distinct("path")] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_reasons(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_empty(handler(self), "unconfined")
 
     @field_validator("symbol")
     @classmethod

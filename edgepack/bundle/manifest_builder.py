@@ -61,6 +61,7 @@ class Built:
         footprint: flash and RAM of firmware; None for a device with an operating system.
         text_bytes: machine code of the runtime in the shared library; None where it cannot be told.
         warnings: the worker's.
+        unconfined: why the worker was not confined; "" where it was.
         nested: how the module's arguments and results are nested, as JSON; None: it is unknown.
     """
 
@@ -72,6 +73,7 @@ class Built:
     footprint: Footprint | None
     text_bytes: int | None
     warnings: Sequence[str]
+    unconfined: str = ""
     nested: Any = None
     web_threads: ThreadsModule | None = None
 
@@ -123,6 +125,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
         variants=tuple(_variant(*one) for one in variants),
         recorded=built.recorded,
         warnings=tuple(dict.fromkeys(warnings)),
+        unconfined=printable(built.unconfined)[:_LONGEST],
     )
 
 

@@ -14,12 +14,14 @@ from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import check_opt_level, check_optimize, with_ram_budget
 from edgepack.errors import CheckFailedError, ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
+from edgepack.pipeline.compile import identified
 from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_check import ModelCheck, Refused
 from edgepack.plan.types import Plan
 from edgepack.render.formatting import human_bytes
+from edgepack.system.confinement import Access
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 
@@ -47,10 +49,10 @@ def check_model(
         with (
             stages.within(seconds, f"Checking {model.name}"),
             suggesting_cuts(model, asked, options),
-            Worker(progress=stages) as worker,
             temporary_folder() as folder,
+            Worker(progress=stages, access=job.access | Access(writes=(folder,))) as worker,
         ):
-            worker.run(job, Path(folder))
+            worker.run(identified(job, worker, folder), folder)
             plan = Plan.from_json((Path(folder) / "plan.json").read_text(encoding="utf-8"))
     except ModelError as error:
         if not error.refused:

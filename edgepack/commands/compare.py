@@ -17,12 +17,14 @@ from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import ConfigError, ModelError
 from edgepack.options import DEFAULT_TIMEOUT, CompareOptions, RunOptions
+from edgepack.pipeline.compile import data_files
 from edgepack.pipeline.job import WARNINGS, DrawJob
 from edgepack.pipeline.requested import compare_jobs
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.comparison import ComparedLayer, ComparedOutput, ComparisonFigures, Side, plain_number
 from edgepack.plan.types import TensorSpec
 from edgepack.runners.results import run_samples
+from edgepack.system.confinement import Access
 from edgepack.system.files import is_file
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
@@ -86,8 +88,11 @@ def compare_sides(
     with (
         stages.within(seconds, f"Comparing {first.name} with {second.name}"),
         temporary_folder() as folder,
-        Worker(progress=stages) as worker,
+        Worker(progress=stages, access=drawing.access | Access(writes=(folder,))) as worker,
     ):
+        models = [Path(side.name) for side, manifest in opened if manifest is None]
+        data = [file for model in models for file in data_files(model, worker, folder)]
+        drawing, comparing = replace(drawing, data=data), replace(comparing, data=data)
         samples, order, warnings = _samples(drawing, manifests, folder, worker)
         sides, places = [], []
         for index, (side, manifest) in enumerate(opened):

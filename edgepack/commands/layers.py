@@ -26,6 +26,7 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.comparison import plain_number
 from edgepack.plan.layers import InnerTensor, chosen_tensors
 from edgepack.runners.verify import OutputCheck, Verification, verify
+from edgepack.system.confinement import Access
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 from edgepack.text.spelling import spelled
@@ -174,7 +175,7 @@ def _inner_tensors(
     """What can be looked at in the bundle's model. ConfigError for another model."""
     quantised = manifest.model.quantised
     (place := folder / "read").mkdir()
-    with Worker(progress=stages) as worker:
+    with Worker(progress=stages, access=Access((model.absolute(),), (folder.absolute(),))) as worker:
         stages("read model")
         found = identify(model, worker, place)
         if found.digest != (manifest.model.sha256 if quantised is None else quantised.sha256):
@@ -184,7 +185,7 @@ def _inner_tensors(
                 if quantised
                 else f"Give the file that it was packed from, {manifest.model.file}.",
             )
-        worker.run(replace(layers_job(model, options), frontend=found.frontend), place)
+        worker.run(replace(layers_job(model, options), frontend=found.frontend, data=found.data), place)
     data = json.loads((place / "tensors.json").read_text(encoding="utf-8"))
     return [InnerTensor.from_json(one) for one in data]
 

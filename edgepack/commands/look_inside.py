@@ -24,6 +24,7 @@ from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.stages import STAGES_FILE, KernelTexts, StagesRecord
+from edgepack.system.confinement import Access
 from edgepack.system.files import list_files
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
@@ -77,8 +78,8 @@ def look_inside(
     with (
         stages.within(seconds, f"Compiling {model.name}"),
         suggesting_cuts(model, asked, options),
-        Worker(progress=stages) as worker,
         temporary_folder() as folder,
+        Worker(progress=stages, access=job.access | Access(writes=(folder,))) as worker,
     ):
         work, texts = Compiler(worker, Cache() if options.cache else None), Path(folder) / "stages"
         imported = work.import_model(job, Path(folder) / "import")

@@ -84,7 +84,10 @@ def _pack(
         kept_stages(stages_folder, force=options.force) as kept,
     ):
         load_in_background()
-        with Worker(progress=stages) as worker, naming_model(model, place.job):
+        with (
+            Worker(progress=stages, access=packing.access(place.job, kept.folder)) as worker,
+            naming_model(model, place.job),
+        ):
             work = Compiler(worker, packing.cache)
             rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
             imported = work.import_model(packed_job(job, rounded) if rounded else job, place.job / "import")

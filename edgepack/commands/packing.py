@@ -26,6 +26,7 @@ from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.versions import tool_versions
 from edgepack.plan.limits import DEFAULT_TRIPS
 from edgepack.plan.types import ParamsMode
+from edgepack.system.confinement import Access
 from edgepack.system.files import as_text
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
@@ -84,6 +85,16 @@ class Packing:
             rounding=job_before_pack(model, options),
             cache=Cache() if options.cache else None,
         )
+
+    def access(self, folder: Path, stages: Path | None = None) -> Access:
+        """What the worker may open.
+
+        Args:
+            folder: for all jobs' results.
+            stages: for texts of the stages; None for none.
+        """
+        of_jobs = self.job.access if self.rounding is None else self.job.access | self.rounding.access
+        return of_jobs | Access(writes=(folder,) if stages is None else (folder, stages))
 
     def recipe(
         self,

@@ -10,11 +10,12 @@ from typing import Any, get_args
 from edgepack.commands.model_file import check_model_file
 from edgepack.errors import ConfigError
 from edgepack.options import DEFAULT_TIMEOUT, QuantizeOptions
-from edgepack.pipeline.compile import quantisation_figures
+from edgepack.pipeline.compile import identified, quantisation_figures
 from edgepack.pipeline.requested import quantise_job
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.quantisation import CalibrationMethod, QuantisedLayer, QuantisedOutput
 from edgepack.system.atomic import replace_file
+from edgepack.system.confinement import Access
 from edgepack.system.disk_errors import refusal, writing_to
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import remove_dead, temporary_folder
@@ -74,8 +75,11 @@ def quantize_model(
     with stages.within(seconds, f"Quantising {model.name}"), writing_to({"output folder": folder}):
         try:
             remove_dead(folder)
-            with temporary_folder(folder, prefix=".quantize.") as place, Worker(progress=stages) as worker:
-                worker.run(job, place)
+            with (
+                temporary_folder(folder, prefix=".quantize.") as place,
+                Worker(progress=stages, access=job.access | Access(writes=(place,))) as worker,
+            ):
+                worker.run(identified(job, worker, place), place)
                 figures = quantisation_figures(place)
                 file = place / "quantised.onnx"
                 file.chmod(0o644)

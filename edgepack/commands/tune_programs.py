@@ -34,10 +34,12 @@ from edgepack.objectfiles.audit import load_in_background
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions
 from edgepack.pipeline.compile import Compiler, Imported
 from edgepack.pipeline.job import ChoicesJob, CompileJob
+from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
+from edgepack.system.confinement import Access
 from edgepack.system.deadline import OutOfTimeError, time_limit
 from edgepack.system.process import side_by_side
 from edgepack.system.progress import Stages
@@ -143,8 +145,9 @@ class Programs:
         self._of_model: tuple[Packing, Imported, str] | None = None
 
     def __enter__(self) -> Programs:
+        access = import_job(self._model, self._options).access | Access(writes=(self.folder.absolute(),))
         for _ in range(self.workers):
-            self._workers.put(self._open.enter_context(Worker()))
+            self._workers.put(self._open.enter_context(Worker(access=access)))
         return self
 
     def __exit__(

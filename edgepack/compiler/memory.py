@@ -15,10 +15,11 @@ _UNTOUCHED = 1 << 30
 
 
 def limit_to_available() -> None:
-    """From now on the process gets no more memory than is free at this moment (on Linux)."""
+    """From now on the process gets no more memory than is free at this moment (on Linux), and cannot get the
+    right to more."""
     free = _available()
     if free is not None:
-        _limit(_taken() + free + _UNTOUCHED)
+        _limit(_taken() + free + _UNTOUCHED, for_good=True)
 
 
 def check_room(nbytes: int) -> None:
@@ -56,15 +57,15 @@ def at_most(nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def _limit(nbytes: int) -> None:
-    """Lowers the soft limit of the process's data."""
+def _limit(nbytes: int, *, for_good: bool = False) -> None:
+    """Lowers the soft limit of the process's data; ``for_good``: the hard one too."""
     if sys.platform == "linux":
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if soft == resource.RLIM_INFINITY or nbytes < soft:
             with suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_DATA, (nbytes, hard))
+                resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes if for_good else hard))
 
 
 def _taken() -> int:

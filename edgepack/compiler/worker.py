@@ -2,6 +2,7 @@
 
 TVM can take the process down with it, and a model's file comes from somebody else: both are handled here and
 never in the process of the command line. Each line on stdin is the path of a job's folder as a JSON string;
+It is confined before it reads anything of a model (:mod:`edgepack.system.confinement`).
 ``job.json`` there says what to do, and the results are files beside it. Events go to stdout as JSON lines,
 the last one of a job is ``done`` or ``error``. The process ends with its stdin.
 docs/internals/architecture.md has the whole protocol.
@@ -22,6 +23,7 @@ from edgepack.compiler.frontend.choose import choose, frontend_of
 from edgepack.compiler.memory import limit_to_available
 from edgepack.compiler.reporter import Reporter
 from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
+from edgepack.system.confinement import confine_as_granted
 from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
@@ -274,6 +276,7 @@ def run_job(folder: Path, events: Events) -> None:
 
 def main() -> int:
     """Does the jobs whose folders are on stdin, until it ends."""
+    unconfined = confine_as_granted()  # before there is a second thread
     end_with_parent()
     faulthandler.enable()  # a native crash, of ONNX Runtime's say, then leaves Python's stack in the log
     limit_to_available()
@@ -282,6 +285,7 @@ def main() -> int:
     sys.setrecursionlimit(_RECURSION)
     tempfile.tempdir = str(utf8_folder(Path(tempfile.gettempdir())))
     events = Events()
+    events.send(event="started", unconfined=unconfined)
     while line := sys.stdin.buffer.readline():
         run_job(Path(json.loads(line)), events)
     return 0

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
+from edgepack.errors import ModelError
 from edgepack.options import DEFAULT_TIMEOUT
 from edgepack.pipeline.cache import Cache, compile_key, import_key, quantise_key
-from edgepack.pipeline.job import CompileJob, ImportJob, Job, QuantiseJob, ReadJob, SummariseJob
+from edgepack.pipeline.job import (
+    CheckJob,
+    CompareJob,
+    CompileJob,
+    DrawJob,
+    ImportJob,
+    Job,
+    LayersJob,
+    QuantiseJob,
+    ReadJob,
+    SummariseJob,
+)
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.quantisation import CALIBRATION_SUFFIXES, QuantisationFigures
+from edgepack.system.confinement import Access
 from edgepack.system.files import combined_digest
 from edgepack.system.progress import Stages
 from edgepack.system.temporary import temporary_folder
@@ -22,10 +37,15 @@ __all__ = [
     "Imported",
     "ModelIdentity",
     "Quantised",
+    "data_files",
+    "identified",
     "identify",
     "quantisation_figures",
     "summarise",
 ]
+
+#: A job that reads a model.
+_J = TypeVar("_J", CheckJob, CompareJob, DrawJob, ImportJob, LayersJob, QuantiseJob)
 
 
 @dataclass(frozen=True)
@@ -76,10 +96,12 @@ class ModelIdentity:
     Attributes:
         digest: SHA-256 over its files, in hex.
         frontend: name of what reads them.
+        data: the files that belong to it besides its own.
     """
 
     digest: str
     frontend: str
+    data: tuple[Path, ...] = ()
 
 
 def identify(model: Path, worker: Worker, folder: Path) -> ModelIdentity:
@@ -90,11 +112,47 @@ def identify(model: Path, worker: Worker, folder: Path) -> ModelIdentity:
 
     Raises:
         EdgepackError: as :meth:`Worker.run`.
+        ModelError: a file that belongs to it does not lie beside it.
     """
+    frontend, files = _read(model, worker, folder)
+    return ModelIdentity(combined_digest(files), frontend, _but(model, files))
+
+
+def identified(job: _J, worker: Worker, folder: Path) -> _J:
+    """A job that knows what reads its model, and which files belong to it; otherwise as :func:`identify`."""
+    frontend, files = _read(job.model, worker, folder)
+    return replace(job, frontend=frontend, data=_but(job.model, files))
+
+
+def data_files(model: Path, worker: Worker, folder: Path) -> tuple[Path, ...]:
+    """The files that belong to a model besides its own; otherwise as :func:`identify`."""
+    return _but(model, _read(model, worker, folder)[1])
+
+
+def _read(model: Path, worker: Worker, folder: Path) -> tuple[str, list[Path]]:
+    """What reads a model, and its files, which lie beside it."""
     answer = worker.run(ReadJob(model), folder)
     # The worker's encoding is UTF-8, whatever this process's is.
-    files = (os.fsdecode(file.encode("utf-8", "surrogateescape")) for file in answer["files"])
-    return ModelIdentity(combined_digest(Path(file) for file in files), answer["frontend"])
+    files = [Path(os.fsdecode(file.encode("utf-8", "surrogateescape"))) for file in answer["files"]]
+    for file in files:
+        _check_beside(model, file)
+    return answer["frontend"], files
+
+
+def _but(model: Path, files: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(file for file in files if file != model.absolute())
+
+
+def _check_beside(model: Path, file: Path) -> None:
+    """The worker is given what it names as a part of the model, if that lies in the model's folder, also
+    behind links."""
+    real = file.resolve()
+    folders = {model.absolute().parent.resolve(), model.resolve().parent}
+    if ".." in file.parts or not any(folder in real.parents for folder in folders):
+        raise ModelError(
+            f"{model} keeps weights in {file.name}, which leads out of its folder, to {real}.",
+            hint=f"Put the file itself beside the model, in {model.parent}.",
+        )
 
 
 class Compiler:
@@ -118,7 +176,7 @@ class Compiler:
         folder.mkdir(parents=True)
         self._worker.progress("read model", "")
         found = identify(job.model, self._worker, folder)
-        job = replace(job, frontend=found.frontend)
+        job = replace(job, frontend=found.frontend, data=found.data)
         key = import_key(job, found.digest)
         self._do(job, key, folder)
         return Imported(job.model, folder, found.digest, key, found.frontend)
@@ -132,7 +190,7 @@ class Compiler:
         folder.mkdir(parents=True)
         self._worker.progress("read model", "")
         found = identify(job.model, self._worker, folder)
-        job = replace(job, frontend=found.frontend)
+        job = replace(job, frontend=found.frontend, data=found.data)
         calibration = _calibration_digest(job.calibration)
         self._do(job, quantise_key(job, found.digest, calibration), folder)
         return Quantised(folder, found.digest, calibration, quantisation_figures(folder))
@@ -189,7 +247,8 @@ def summarise(model: Path) -> ModelSummary:
     hint = "Look whether its files can be read: they may lie on a disk that does not answer."
     with (
         stages.within(DEFAULT_TIMEOUT, f"Reading {model.name}", hint=hint),
-        Worker(progress=stages) as worker,
         temporary_folder() as folder,
+        Worker(progress=stages, access=SummariseJob(model).access | Access(writes=(folder,))) as worker,
     ):
-        return ModelSummary.from_json(worker.run(SummariseJob(model), Path(folder)))
+        job = SummariseJob(model, data_files(model, worker, folder))
+        return ModelSummary.from_json(worker.run(job, folder))

@@ -17,8 +17,10 @@ from edgepack.plan.targets import Target
 from edgepack.plan.tuned import TunedChoice
 from edgepack.plan.tvm_library import DESCRIBED
 from edgepack.plan.types import WeightsDtype
+from edgepack.system.confinement import Access
 
 __all__ = [
+    "UNCONFINED",
     "WARNINGS",
     "CheckJob",
     "ChoicesJob",
@@ -34,8 +36,13 @@ __all__ = [
     "SummariseJob",
 ]
 
+#: What a worker may read in which Python of the user's own runs: that may need any file.
+_ANYTHING = (Path("/"),)
+
 #: The warnings of a job, a JSON list beside its results: those from the cache come with the same ones.
 WARNINGS = "warnings.json"
+#: Why the worker was not confined, a text beside a job's results; there is no such file where it was.
+UNCONFINED = "unconfined.txt"
 
 
 class Job(Protocol):
@@ -53,6 +60,11 @@ class Job(Protocol):
     @property
     def model(self) -> Path: ...
 
+    @property
+    def access(self) -> Access:
+        """What the worker may open for it, by absolute paths, besides the job's own folder."""
+        ...
+
     def to_json(self) -> dict[str, Any]:
         """What the worker needs to know, as plain data with absolute paths."""
         ...
@@ -65,12 +77,18 @@ class ReadJob:
 
     Attributes:
         model: the model's file, whose suffix or contents say what format it has.
+        data: other files of the model.
     """
 
     model: Path
+    data: Sequence[Path] = ()
 
     task: ClassVar[str] = "read"
     results: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def access(self) -> Access:
+        return Access(_absolute(self.model, *self.data))
 
     def to_json(self) -> dict[str, Any]:
         return {"frontend": "", "model": str(self.model.absolute())}
@@ -117,6 +135,7 @@ class _OfModel:
         limits: how much may become of the model.
         strict_math: denormal numbers are computed with, not taken for zeros.
         const: numbers of inputs that become constants, by input name.
+        data: files that belong to the model besides its own.
     """
 
     model: Path
@@ -133,6 +152,12 @@ class _OfModel:
     limits: Limits = DEFAULT_LIMITS
     strict_math: bool = False
     const: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    data: Sequence[Path] = ()
+
+    @property
+    def access(self) -> Access:
+        own_python = any(one.reference for one in self.custom)
+        return Access((*_absolute(self.model, *self.data), *(_ANYTHING if own_python else ())))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -169,6 +194,10 @@ class ImportJob(_OfModel):
 
     task: ClassVar[str] = "import"
     results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
+
+    @property
+    def access(self) -> Access:
+        return super().access | Access(_absolute(*self.inputs.values(), *self.expected.values()))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -207,7 +236,8 @@ class QuantiseJob(_OfModel):
     Attributes:
         settings: how it is quantised.
         calibration: file or folder of the calibration data; None for random ones.
-        accuracy: the script that measures a model; None for none. It runs in this process's working folder.
+        accuracy: the script that measures a model; None for none. It runs in this process's working folder,
+            and may read any file.
     """
 
     settings: QuantiseSettings = field(default_factory=QuantiseSettings)
@@ -216,6 +246,11 @@ class QuantiseJob(_OfModel):
 
     task: ClassVar[str] = "quantise"
     results: ClassVar[tuple[str, ...]] = ("quantised.onnx", "figures.json")
+
+    @property
+    def access(self) -> Access:
+        given = () if self.calibration is None else _absolute(self.calibration)
+        return super().access | Access((*given, *(() if self.accuracy is None else _ANYTHING)))
 
     def to_json(self) -> dict[str, Any]:
         calibration = "" if self.calibration is None else str(self.calibration.absolute())
@@ -256,6 +291,11 @@ class DrawJob(_OfModel):
     task: ClassVar[str] = "draw"
     results: ClassVar[tuple[str, ...]] = ("samples/samples.json",)
 
+    @property
+    def access(self) -> Access:
+        given = () if self.inputs is None else _absolute(self.inputs)
+        return super().access | Access((*_models(self.sides), *given))
+
     def to_json(self) -> dict[str, Any]:
         return {
             **super().to_json(),
@@ -281,6 +321,11 @@ class CompareJob(_OfModel):
 
     task: ClassVar[str] = "compare"
     results: ClassVar[tuple[str, ...]] = ("comparison.json",)
+
+    @property
+    def access(self) -> Access:
+        results = (Path(side.folder) for side in self.sides if side.folder)
+        return super().access | Access((*_models(self.sides), *_absolute(self.drawn, *results)))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -317,6 +362,10 @@ class CompileJob:
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
     results: ClassVar[tuple[str, ...]] = ("plan.json", "params.bin", "binaries.json")
+
+    @property
+    def access(self) -> Access:
+        return Access(_absolute(self.imported), () if self.stages is None else _absolute(self.stages))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -360,3 +409,12 @@ class ChoicesJob(CompileJob):
             "parts": self.parts,
             "tried": {group: list(digests) for group, digests in self.tried.items()},
         }
+
+
+def _absolute(*paths: Path) -> tuple[Path, ...]:
+    return tuple(path.absolute() for path in paths)
+
+
+def _models(sides: Sequence[Side]) -> tuple[Path, ...]:
+    """The files of what is compared and is a model."""
+    return _absolute(*(Path(side.name) for side in sides if not side.bundle))

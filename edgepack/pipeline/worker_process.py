@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -20,10 +21,11 @@ from types import TracebackType
 from typing import IO, Any
 
 from edgepack import errors
-from edgepack.errors import EdgepackError, InternalError, ModelError
-from edgepack.pipeline.job import WARNINGS, Job
+from edgepack.errors import EdgepackError, InternalError, ModelError, ToolchainError
+from edgepack.pipeline.job import UNCONFINED, WARNINGS, Job
 from edgepack.resources import PACKAGE
 from edgepack.system.command_text import signal_name
+from edgepack.system.confinement import CONFINE_ENV, GRANTED, Access, confining
 from edgepack.system.deadline import TICK, check_time
 from edgepack.system.disk_errors import blamed
 from edgepack.system.log import save_log
@@ -39,6 +41,10 @@ _MOST_KEPT, _LATE = 1 << 20, 5.0
 #: Bytes of a line of the child's, and how many lines are kept that are no events (what libraries print).
 _LONGEST_LINE, _MOST_NOISE = 64 << 20, 1000
 
+_NOTHING = Access()
+#: Letters of why a child was not confined.
+_LONGEST_REASON = 200
+
 
 def worker_command() -> list[str]:
     """The child's command line."""
@@ -53,6 +59,8 @@ class Worker:
 
     Args:
         progress: is told of each stage and kernel.
+        access: what it may open from its start on. A job that needs more gets a child of its own, which takes
+            the seconds that TVM takes to load: whoever knows the jobs that come says what they need.
         command: the child's command line, instead of :func:`worker_command`.
     """
 
@@ -60,9 +68,12 @@ class Worker:
         self,
         *,
         progress: Progress | None = None,
+        access: Access = _NOTHING,
         command: Sequence[str] | None = None,
     ) -> None:
         self.progress = progress or (lambda _stage, _detail: None)
+        self._access = self._granted = access
+        self._unconfined = ""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: _Kept | None = None
@@ -93,7 +104,7 @@ class Worker:
         text = json.dumps({"task": job.task, **job.to_json()}, indent=1)  # ASCII: not all paths are UTF-8
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
         watch = _Watch(self.progress)
-        process = self._started()
+        process = self._started(job.access | Access(writes=(directory.absolute(),)))
         ends_with_siblings(process)
         try:
             assert process.stdin is not None
@@ -101,7 +112,11 @@ class Worker:
                 process.stdin.write(json.dumps(str(directory.absolute())).encode() + b"\n")
                 process.stdin.flush()
             while line := self._line():
-                if watch.line(line.decode("utf-8", errors="replace")):
+                over = watch.line(line.decode("utf-8", errors="replace"))
+                if watch.unconfined is not None:
+                    self._unconfined, watch.unconfined = watch.unconfined, None
+                    self._refuse_unconfined()
+                if over:
                     break
         except BaseException:
             self.close()
@@ -110,7 +125,16 @@ class Worker:
         (directory / WARNINGS).write_text(
             json.dumps(watch.warnings, ensure_ascii=False), encoding="utf-8", newline="\n"
         )
+        if self._unconfined:
+            (directory / UNCONFINED).write_text(self._unconfined, encoding="utf-8", newline="\n")
         return watch.result
+
+    def _refuse_unconfined(self) -> None:
+        if self._unconfined and confining() == "required":
+            raise ToolchainError(
+                f"The process that reads models cannot be confined here: {self._unconfined}.",
+                hint=f"Pack it in a virtual machine, or with {CONFINE_ENV}=auto if you trust the model.",
+            )
 
     def close(self) -> None:
         """End the child, whatever it does."""
@@ -127,14 +151,19 @@ class Worker:
             with suppress(Empty):
                 return self._lines.get(timeout=TICK)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self, needed: Access) -> subprocess.Popen[bytes]:
+        if self._process is not None and not self._granted.covers(needed):
+            self.close()
         if self._process is None:
-            folder = temporary_folder()
+            self._granted = self._access | needed
+            # Not the user's working folder: a file `onnx.py` there must not be imported.
+            folder = self._open.enter_context(temporary_folder())
+            granted = {"confine": confining(), **self._granted.to_json()}
+            (folder / GRANTED).write_text(json.dumps(granted), encoding="utf-8")
             self._process = process = start(
                 self._command or worker_command(),
-                # Not the user's working folder: a file `onnx.py` there must not be imported.
-                cwd=self._open.enter_context(folder),
-                env=_environment(),
+                cwd=folder,
+                env={**_environment(), "TMPDIR": str(folder)},
                 stdin=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
@@ -228,6 +257,7 @@ class _Watch:
         self.error: EdgepackError | None = None
         self.done = False
         self.result: Any = None
+        self.unconfined: str | None = None
 
     def line(self, line: str) -> bool:
         """Take in one line of the child's; whether it was the last one of the job."""
@@ -243,6 +273,8 @@ class _Watch:
         elif kind == "kernel":
             self.kernel = str(event.get("name", ""))
             self.progress(self.stage, self.kernel)
+        elif kind == "started":
+            self.unconfined = str(event.get("unconfined", ""))[:_LONGEST_REASON]
         elif kind == "warning":
             self.warnings.append(str(event.get("text", "")))
         elif kind == "error":
@@ -277,9 +309,25 @@ def _log_hint(name: str, text: str) -> str:
     return f"The log is in {path}; please report it." if path else "No log could be saved."
 
 
+#: Variables of this process's that the child gets too: where Python, its packages and their libraries are,
+#: how these use threads and memory, the language, edgepack's own. No others: a password may be among them.
+#: On Windows, where programs need many, all but what is secret. ONNX Runtime's (ORT_INTRA_OP_NUM_THREADS and
+#: others) must not decide about a bundle's bytes.
+_VARIABLES = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHLVL|LANG|LANGUAGE|TZ|TERM|VIRTUAL_ENV|COVERAGE_\w+|LC_\w+|PYTHON\w*|CONDA_PREFIX"
+    r"|LD_\w+|DYLD_\w+|GLIBC_TUNABLES|MALLOC_\w+|(?:OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR)_\w+"
+    r"|TVM_\w+|CUDA_\w+|QEMU_\w+|XDG_\w+|EDGEPACK_\w+|SOURCE_DATE_EPOCH|\w+SAN_OPTIONS"
+)
+_SECRET = re.compile(r"EDGEPACK_\w*(?:KEY|PASSWORD|SECRET)\w*|ORT_\w+")
+
+
 def _environment() -> dict[str, str]:
-    # ONNX Runtime's variables (ORT_INTRA_OP_NUM_THREADS and others) must not decide about a bundle's bytes.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
+    everything = sys.platform == "win32"
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if (everything or _VARIABLES.fullmatch(name)) and not _SECRET.fullmatch(name)
+    }
     environment = {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     root = PACKAGE.parent
     if root.name not in {"site-packages", "dist-packages"}:  # run from a source tree that is not installed

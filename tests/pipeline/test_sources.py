@@ -18,6 +18,7 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
 from edgepack.resources import PACKAGE
+from edgepack.system.confinement import Access
 from workbench.models import build, save
 
 #: What a worker of the tests imports and no result depends on.
@@ -44,7 +45,8 @@ os._exit(code)
 def imported_by(jobs: list[tuple[Job, Path]], tmp_path: Path) -> dict[str, Path]:
     """The modules that a worker has which does these jobs, and their files."""
     said = tmp_path / "modules.json"
-    with Worker(command=[sys.executable, "-c", SPY, str(said)]) as worker:
+    command = [sys.executable, "-c", SPY, str(said)]
+    with Worker(command=command, access=Access(reads=(tmp_path,), writes=(tmp_path,))) as worker:
         for job, folder in jobs:
             folder.mkdir()
             worker.run(job, folder)

@@ -26,6 +26,7 @@ import edgepack.pipeline.worker_process
 import edgepack.release.processes
 from edgepack.pipeline.sources import source_digest
 from edgepack.pipeline.worker_process import Worker
+from edgepack.system.confinement import Access
 from edgepack.system.files import combined_digest
 from edgepack.system.progress import Progress
 
@@ -36,6 +37,9 @@ GOES_ON = ("ok", "network", "retrained")
 
 #: What a worker that is lent is started with, whatever the test that asks first has put there.
 _ENVIRONMENT, _TEMPORARY = dict(os.environ), tempfile.gettempdir()
+
+#: What a worker may open that does all jobs of a process of pytest.
+EVERYTHING = Access(reads=(Path("/"),), writes=(Path("/"),))
 
 _lent = threading.Lock()
 
@@ -54,7 +58,7 @@ def install(mode: str, replace: Callable[[Any, str, Any], None] = setattr) -> No
     """
     replace(edgepack.pipeline.worker_process, "worker_command", command(mode))
     if replace is not setattr and mode in GOES_ON:
-        replace(edgepack.commands.pack, "Worker", lambda *, progress: _lend(mode, progress))
+        replace(edgepack.commands.pack, "Worker", lambda *, progress, access: _lend(mode, progress))
     replace(edgepack.pipeline.cache, "source_digest", _source_digest)
     job = [sys.executable, str(Path(__file__)), "job", mode]
     replace(edgepack.release.processes, "job_command", lambda: job)
@@ -80,7 +84,7 @@ def _kept(mode: str) -> Worker:
     """A worker that has been started, and ends with this process."""
     import pytest
 
-    worker = Worker(command=command(mode)())
+    worker = Worker(command=command(mode)(), access=EVERYTHING)
     atexit.register(worker.close)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", _TEMPORARY)
@@ -88,7 +92,7 @@ def _kept(mode: str) -> Worker:
             patch.delenv(name)
         for name, value in _ENVIRONMENT.items():
             patch.setenv(name, value)
-        worker._started()
+        worker._started(EVERYTHING)
     return worker
 
 

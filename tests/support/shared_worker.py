@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from edgepack.pipeline import worker_process
 from edgepack.pipeline.worker_process import Worker
+from edgepack.system.confinement import Access
 from edgepack.system.progress import Progress
 
 __all__ = ["installed"]
@@ -47,12 +49,14 @@ def installed(replace: Callable[[Any, str, Any], None]) -> Iterator[None]:
         replace: sets an attribute, and puts it back later.
     """
     usual, busy = _circumstances(), threading.Lock()
-    with Worker() as shared:
+    # Files below the temporary folder alone may be written, as in the tests.
+    most = Access(reads=(Path("/"),), writes=(Path(tempfile.gettempdir()),))
+    with Worker(access=most) as shared:
 
         @contextmanager
-        def lend(*, progress: Progress | None = None) -> Iterator[Worker]:
+        def lend(*, progress: Progress | None = None, access: Access = Access()) -> Iterator[Worker]:  # noqa: B008
             if _circumstances() != usual or not busy.acquire(blocking=False):
-                with Worker(progress=progress) as worker:
+                with Worker(progress=progress, access=access) as worker:
                     yield worker
                 return
             try:
