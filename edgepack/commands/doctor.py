@@ -14,8 +14,10 @@ from edgepack.config.toolchain import load_toolchain, toolchain_names
 from edgepack.errors import ConfigError, EdgepackError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind
+from edgepack.pipeline.worker_process import Worker
 from edgepack.registry import RUNNERS, TOOLCHAINS
 from edgepack.resources import PACKAGE
+from edgepack.system import landlock
 from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
@@ -28,10 +30,10 @@ _SYMBOL = "edgepack_trial"
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One toolchain, runner, or something for the device's GPU.
+    """One toolchain, runner, something for the device's GPU, or what confines the process that reads models.
 
     Attributes:
-        kind: which of the three.
+        kind: which of the four.
         name: its name.
         ok: it did what the device needs.
         chosen: the device's file names it, so that it is used unless the user says otherwise.
@@ -43,7 +45,7 @@ class Diagnosis:
         fits: it could work for this device; not a toolchain that the device's file does not know.
     """
 
-    kind: Literal["toolchain", "gpu", "runner"]
+    kind: Literal["toolchain", "gpu", "runner", "confinement"]
     name: str
     ok: bool
     chosen: bool = False
@@ -77,6 +79,23 @@ def diagnose(device: Device, *, runner: str = "", sdk: Path | None = None) -> It
             "gpu", tool.name, ok, tool.needed, tool.version, tool.found, tool.problem, tool.hint, fits=ok
         )
     yield from examine_runners(device, runner)
+    yield examine_confinement()
+
+
+def examine_confinement() -> Diagnosis:
+    """Try whether the process that reads models can be confined here (docs/security.md)."""
+    with Worker() as worker:
+        problem = worker.why_unconfined()
+    if problem:
+        return Diagnosis(
+            "confinement",
+            "landlock",
+            False,
+            problem=f"The process that reads models is not confined: {problem}.",
+            hint="Models that you do not trust are for a virtual machine, or for a newer Linux.",
+        )
+    found = "the process that reads models"
+    return Diagnosis("confinement", "landlock", True, version=f"interface {landlock.abi()}", found=found)
 
 
 def examine_toolchain(device: Device, name: str, sdk: Path | None = None) -> Diagnosis:

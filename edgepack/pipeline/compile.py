@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from edgepack.errors import ModelError
-from edgepack.options import DEFAULT_TIMEOUT
 from edgepack.pipeline.cache import Cache, compile_key, import_key, quantise_key
 from edgepack.pipeline.job import (
     CheckJob,
@@ -28,7 +27,7 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.quantisation import CALIBRATION_SUFFIXES, QuantisationFigures
 from edgepack.system.confinement import Access
-from edgepack.system.files import combined_digest
+from edgepack.system.files import combined_digest, is_file
 from edgepack.system.progress import Stages
 from edgepack.system.temporary import temporary_folder
 
@@ -43,6 +42,9 @@ __all__ = [
     "quantisation_figures",
     "summarise",
 ]
+
+#: How long a file may be looked at.
+_SECONDS, _BYTES_A_SECOND = 120.0, 10_000_000
 
 #: A job that reads a model.
 _J = TypeVar("_J", CheckJob, CompareJob, DrawJob, ImportJob, LayersJob, QuantiseJob)
@@ -242,11 +244,17 @@ def _calibration_digest(path: Path | None) -> str:
 
 
 def summarise(model: Path) -> ModelSummary:
-    """What is in a model's file. Raises ModelError for one that cannot be read."""
+    """What is in a model's file.
+
+    Raises:
+        ModelError: it cannot be read.
+        OutOfTimeError: not in two minutes and a second for each 10 MB.
+    """
+    seconds = _SECONDS + (model.stat().st_size / _BYTES_A_SECOND if is_file(model) else 0)
     stages = Stages(None)
     hint = "Look whether its files can be read: they may lie on a disk that does not answer."
     with (
-        stages.within(DEFAULT_TIMEOUT, f"Reading {model.name}", hint=hint),
+        stages.within(seconds, f"Reading {model.name}", hint=hint),
         temporary_folder() as folder,
         Worker(progress=stages, access=SummariseJob(model).access | Access(writes=(folder,))) as worker,
     ):

@@ -136,6 +136,20 @@ class Worker:
                 hint=f"Pack it in a virtual machine, or with {CONFINE_ENV}=auto if you trust the model.",
             )
 
+    def why_unconfined(self) -> str:
+        """Why the child, which is started, is not confined; "" where it is.
+
+        Raises:
+            InternalError: it does not say.
+        """
+        watch = _Watch(self.progress)
+        self._started(_NOTHING)
+        while watch.unconfined is None and (line := self._line()):
+            watch.line(line.decode("utf-8", errors="replace"))
+        if watch.unconfined is None:
+            raise InternalError("The process that reads models does not start.")
+        return watch.unconfined
+
     def close(self) -> None:
         """End the child, whatever it does."""
         process, self._process = self._process, None

@@ -127,33 +127,40 @@ def confine_as_granted() -> str:
 
 def confine(access: Access, *, own: Path, version: int = sys.maxsize) -> str:
     """Keep this process, which must have no other thread yet, to ``access`` and to what Python and its
-    packages need. "" when that is done, else why it is not.
+    packages need. "" when that is done, else why it is not: without Landlock it still loses the network, and
+    programs and processes.
 
     Args:
         own: a folder of this process alone, for temporary files.
         version: of Landlock's interface, at most.
     """
-    if missing := what_is_missing():
+    missing = what_is_missing()
+    if sys.platform != "linux" or not seccomp.is_known():
         return missing
-    import resource
-
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         return "the process has threads already"
     try:
-        landlock_version = min(version, landlock.abi())
-        _no_new_privileges()
+        _give_up(access, own, min(version, landlock.abi()))
+    except OSError as error:
+        return f"the kernel refuses ({error.strerror or error})"
+    return missing
+
+
+def _give_up(access: Access, own: Path, version: int) -> None:
+    """All of it, the files only where there is a version of Landlock's interface. Raises OSError."""
+    import resource
+
+    _no_new_privileges()
+    if version:
         landlock.restrict(
             reads=[*_SYSTEM, *_of_python(), *access.reads],
             writes=[_NULL, *access.writes],
             own=[own],
-            version=landlock_version,
+            version=version,
         )
-        _give_up_capabilities()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        seccomp.filter_calls()
-    except OSError as error:
-        return f"the kernel refuses ({error.strerror or error})"
-    return ""
+    _give_up_capabilities()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    seccomp.filter_calls()
 
 
 def _of_python() -> Iterator[str]:

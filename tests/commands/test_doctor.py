@@ -16,6 +16,7 @@ from edgepack.commands.doctor import Diagnosis, examine_toolchain, trial
 from edgepack.commands.doctor_gpu import GpuTool
 from edgepack.config.device import load_device
 from edgepack.resources import PACKAGE
+from edgepack.system.confinement import what_is_missing
 from edgepack.toolchains import resolve
 
 
@@ -27,6 +28,13 @@ def test_the_host_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     zig = found["toolchain", "zig"]
     assert zig["ok"] and zig["chosen"] and zig["version"].startswith("zig ") and "ziglang" in zig["found"]
     assert found["runner", "native"]["ok"]
+    assert found["confinement", "landlock"]["ok"] == (not what_is_missing())
+
+
+def test_where_models_are_read_unconfined_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEPACK_CONFINE", "off")
+    said = doctor.examine_confinement()
+    assert not said.ok and "is not confined: EDGEPACK_CONFINE is off" in said.problem
 
 
 def test_the_table_marks_what_the_device_uses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,10 @@ _HINT = (
     "The script defines accuracy(run), which returns a number, the larger the better; run({input: array}) "
     "returns the outputs by name."
 )
+_CONFINED = (
+    "The script runs in the process that reads the model, which may read files, and neither write, connect "
+    "nor start programs (docs/security.md). Let it read what was made before."
+)
 
 
 class AccuracyScript:
@@ -120,7 +124,7 @@ class AccuracyScript:
         kind = type(error).__name__
         return ConfigError(
             f"{place}: {what} raised {kind}: {said}".rstrip(": .") + ".",
-            hint=_HINT,
+            hint=_CONFINED if isinstance(error, PermissionError) else _HINT,
             detail="".join(traceback.format_list(frames)),
         )
 
