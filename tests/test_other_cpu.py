@@ -18,7 +18,8 @@ import pytest
 import edgepack
 from edgepack.config.device import load_device
 from edgepack.pipeline.compile import Compiler
-from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.compile_job import CompileJob
+from edgepack.pipeline.job import ImportJob
 from edgepack.pipeline.worker_process import Worker, worker_command
 from workbench.models import DIMS, NETWORKS, build, save
 from workbench.models.evaluate import random_inputs

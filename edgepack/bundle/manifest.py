@@ -342,8 +342,7 @@ class Manifest(Record):
     recorded: Recorded
     warnings: tuple[str, ...] = ()
     unconfined: Line = Field(
-        default="",
-        description="why the process that read the model was not confined; left out where it was",
+        default="", description="why the model was read unconfined; left out if it was not"
     )
     files: Annotated[tuple[FileRecord, ...], distinct("path")] = ()
 

@@ -13,7 +13,7 @@ from edgepack.config.device import Device, load_variant
 from edgepack.errors import ConfigError
 from edgepack.options import PackOptions
 from edgepack.pipeline.compile import Compiler, Imported
-from edgepack.pipeline.job import CompileJob
+from edgepack.pipeline.compile_job import CompileJob
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target

@@ -33,7 +33,7 @@ from edgepack.errors import ConfigError, EdgepackError, ModelError
 from edgepack.objectfiles.audit import load_in_background
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions
 from edgepack.pipeline.compile import Compiler, Imported
-from edgepack.pipeline.job import ChoicesJob, CompileJob
+from edgepack.pipeline.compile_job import ChoicesJob, CompileJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget

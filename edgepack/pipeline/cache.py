@@ -22,7 +22,8 @@ from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.pipeline import cache_total
 from edgepack.pipeline.cache_entry import ENTRY, check_entry, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
-from edgepack.pipeline.job import CompileJob, ImportJob, QuantiseJob
+from edgepack.pipeline.compile_job import CompileJob
+from edgepack.pipeline.job import ImportJob, QuantiseJob
 from edgepack.pipeline.sources import source_digest, whole_digest
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.gpu_target import GpuTarget

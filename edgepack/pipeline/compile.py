@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from edgepack.errors import ModelError
 from edgepack.pipeline.cache import Cache, compile_key, import_key, quantise_key
+from edgepack.pipeline.compile_job import CompileJob
 from edgepack.pipeline.job import (
     CheckJob,
     CompareJob,
-    CompileJob,
     DrawJob,
     ImportJob,
     Job,

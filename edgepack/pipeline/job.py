@@ -23,9 +23,7 @@ __all__ = [
     "UNCONFINED",
     "WARNINGS",
     "CheckJob",
-    "ChoicesJob",
     "CompareJob",
-    "CompileJob",
     "DrawJob",
     "ExecutableJob",
     "ImportJob",
@@ -34,6 +32,7 @@ __all__ = [
     "QuantiseJob",
     "ReadJob",
     "SummariseJob",
+    "absolute_paths",
 ]
 
 #: What a worker may read in which Python of the user's own runs: that may need any file.
@@ -88,7 +87,7 @@ class ReadJob:
 
     @property
     def access(self) -> Access:
-        return Access(_absolute(self.model, *self.data))
+        return Access(absolute_paths(self.model, *self.data))
 
     def to_json(self) -> dict[str, Any]:
         return {"frontend": "", "model": str(self.model.absolute())}
@@ -157,7 +156,7 @@ class _OfModel:
     @property
     def access(self) -> Access:
         own_python = any(one.reference for one in self.custom)
-        return Access((*_absolute(self.model, *self.data), *(_ANYTHING if own_python else ())))
+        return Access((*absolute_paths(self.model, *self.data), *(_ANYTHING if own_python else ())))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -197,7 +196,7 @@ class ImportJob(_OfModel):
 
     @property
     def access(self) -> Access:
-        return super().access | Access(_absolute(*self.inputs.values(), *self.expected.values()))
+        return super().access | Access(absolute_paths(*self.inputs.values(), *self.expected.values()))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -249,7 +248,7 @@ class QuantiseJob(_OfModel):
 
     @property
     def access(self) -> Access:
-        given = () if self.calibration is None else _absolute(self.calibration)
+        given = () if self.calibration is None else absolute_paths(self.calibration)
         return super().access | Access((*given, *(() if self.accuracy is None else _ANYTHING)))
 
     def to_json(self) -> dict[str, Any]:
@@ -293,7 +292,7 @@ class DrawJob(_OfModel):
 
     @property
     def access(self) -> Access:
-        given = () if self.inputs is None else _absolute(self.inputs)
+        given = () if self.inputs is None else absolute_paths(self.inputs)
         return super().access | Access((*_models(self.sides), *given))
 
     def to_json(self) -> dict[str, Any]:
@@ -325,7 +324,7 @@ class CompareJob(_OfModel):
     @property
     def access(self) -> Access:
         results = (Path(side.folder) for side in self.sides if side.folder)
-        return super().access | Access((*_models(self.sides), *_absolute(self.drawn, *results)))
+        return super().access | Access((*_models(self.sides), *absolute_paths(self.drawn, *results)))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -335,86 +334,11 @@ class CompareJob(_OfModel):
         }
 
 
-@dataclass(frozen=True)
-class CompileJob:
-    """Compile a prepared model for one target.
-
-    Attributes:
-        imported: folder with the results of its :class:`ImportJob`.
-        frontend: name of what reads these.
-        name: the model's name, a C identifier.
-        target: what the kernels are for.
-        symbol_prefix: C identifier that starts every kernel's symbol.
-        stages: a folder, made by the worker, for texts of what the model becomes on the way
-            (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
-        tuned: schedules that were measured, in place of what the rules would propose.
-    """
-
-    model: Path
-    imported: Path
-    frontend: str
-    name: str
-    target: Target
-    symbol_prefix: str
-    stages: Path | None = None
-    tuned: Sequence[TunedChoice] = ()
-
-    task: ClassVar[str] = "compile"
-    #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
-    results: ClassVar[tuple[str, ...]] = ("plan.json", "params.bin", "binaries.json")
-
-    @property
-    def access(self) -> Access:
-        return Access(_absolute(self.imported), () if self.stages is None else _absolute(self.stages))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "frontend": self.frontend,
-            "imported": str(self.imported.absolute()),
-            "name": self.name,
-            "target": self.target.to_json(),
-            "symbol_prefix": self.symbol_prefix,
-            "stages": "" if self.stages is None else str(self.stages.absolute()),
-            "tuned": [choice.to_json() for choice in self.tuned],
-        }
-
-
-@dataclass(frozen=True)
-class ChoicesJob(CompileJob):
-    """By which schedules a model's kernels are computed, and what else may be tried: ``choices.json`` has it
-    (``compiler/planner/tuning.py``). Nothing is compiled.
-
-    Attributes:
-        wanted: the groups of kernels that get candidates; () for those that are worth it.
-        seconds: that making candidates for a CPU may take beyond a few of each group; None for any.
-        part, parts: of these groups every ``parts``-th gets candidates, from the one of number ``part`` on.
-        tried: by group, digests of schedules that are no candidates any more.
-    """
-
-    wanted: Sequence[str] = ()
-    seconds: float | None = None
-    part: int = 0
-    parts: int = 1
-    tried: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    task: ClassVar[str] = "choices"
-    results: ClassVar[tuple[str, ...]] = ("choices.json",)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "wanted": list(self.wanted),
-            "seconds": self.seconds,
-            "part": self.part,
-            "parts": self.parts,
-            "tried": {group: list(digests) for group, digests in self.tried.items()},
-        }
-
-
-def _absolute(*paths: Path) -> tuple[Path, ...]:
+def absolute_paths(*paths: Path) -> tuple[Path, ...]:
+    """Paths from the root on."""
     return tuple(path.absolute() for path in paths)
 
 
 def _models(sides: Sequence[Side]) -> tuple[Path, ...]:
     """The files of what is compared and is a model."""
-    return _absolute(*(Path(side.name) for side in sides if not side.bundle))
+    return absolute_paths(*(Path(side.name) for side in sides if not side.bundle))

@@ -18,7 +18,8 @@ from edgepack.compiler import worker
 from edgepack.compiler.reporter import Reporter
 from edgepack.config.device import load_device
 from edgepack.errors import ConfigError
-from edgepack.pipeline.job import CheckJob, CompileJob, ImportJob, Job
+from edgepack.pipeline.compile_job import CompileJob
+from edgepack.pipeline.job import CheckJob, ImportJob, Job
 from edgepack.plan.types import Plan
 from tests.support import fake
 from workbench.models import build, save

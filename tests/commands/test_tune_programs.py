@@ -14,7 +14,7 @@ from edgepack.commands.tune_programs import Programs
 from edgepack.config.device import load_device
 from edgepack.options import PackOptions
 from edgepack.pipeline.compile import Compiler
-from edgepack.pipeline.job import CompileJob
+from edgepack.pipeline.compile_job import CompileJob
 from edgepack.plan.tuned import TunedChoice
 from edgepack.system.deadline import TICK, check_time
 

@@ -15,7 +15,8 @@ from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.pipeline import cache as cache_module
 from edgepack.pipeline.cache import Cache, compile_key, import_key
 from edgepack.pipeline.cache_total import TOTAL
-from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
+from edgepack.pipeline.compile_job import CompileJob
+from edgepack.pipeline.job import WARNINGS, ImportJob
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import TunedChoice

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgepack.pipeline.job import CompileJob, ImportJob, Job
+from edgepack.pipeline.compile_job import CompileJob
+from edgepack.pipeline.job import ImportJob, Job
 from edgepack.pipeline.sources import imported_names, source_digest, task_sources
 from edgepack.pipeline.versions import package_versions, tool_versions
 from edgepack.pipeline.worker_process import Worker

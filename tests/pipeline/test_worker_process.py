@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from edgepack.errors import ConfigError, InternalError, ModelError
-from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
+from edgepack.pipeline.compile_job import CompileJob
+from edgepack.pipeline.job import WARNINGS, ImportJob, ReadJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import target_from_json
