@@ -19,7 +19,7 @@ import edgepack
 from edgepack.config.device import load_device
 from edgepack.pipeline.compile import Compiler
 from edgepack.pipeline.compile_job import CompileJob
-from edgepack.pipeline.job import ImportJob
+from edgepack.pipeline.job import UNCONFINED, ImportJob
 from edgepack.pipeline.worker_process import Worker, worker_command
 from workbench.models import DIMS, NETWORKS, build, save
 from workbench.models.evaluate import random_inputs
@@ -67,7 +67,8 @@ def compile_on(cpu: str, emulator: str, device: str, job: ImportJob, folder: Pat
             target = load_device(device).cpu_target()
             compile_job = CompileJob(job.model, imported.folder, imported.frontend, "m", target, "m_")
             compiler.compile_model(compile_job, imported, folder / "compile")
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "job.json")
+    left_out = ("job.json", UNCONFINED)  # paths of this machine; and no emulator has Landlock
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in left_out)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

@@ -241,6 +241,7 @@ class _Child:
         from edgepack.config.device import load_device
         from edgepack.pipeline.worker_process import Worker
         from edgepack.resources import TOOLCHAINS
+        from edgepack.system.confinement import Access
         from workbench.node_tests import check
 
         # Only what a session opens, and the runtime as quickly as it can be compiled.
@@ -248,10 +249,10 @@ class _Child:
         toolchain = folder / "unoptimised.yaml"
         zig = (TOOLCHAINS / "zig.yaml").read_text(encoding="utf-8")
         toolchain.write_text(f'{zig}compile_flags: ["-O0"]\n', encoding="utf-8")
-        with Worker() as worker:
+        with Worker(access=Access(reads=(folder,), writes=(folder,))) as worker:
 
             @contextmanager
-            def lend(*, progress: Any) -> Iterator[Worker]:
+            def lend(**_: Any) -> Iterator[Worker]:
                 yield worker
 
             edgepack.commands.pack.Worker = lend  # type: ignore[assignment,misc]

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError, ToolchainError
+from edgepack.pipeline.bytecode import compile_modules
 from edgepack.pipeline.job import UNCONFINED, WARNINGS, Job
 from edgepack.resources import PACKAGE
 from edgepack.system.command_text import signal_name
@@ -170,6 +171,8 @@ class Worker:
             self.close()
         if self._process is None:
             self._granted = self._access | needed
+            if self._command is None:
+                compile_modules()
             # Not the user's working folder: a file `onnx.py` there must not be imported.
             folder = self._open.enter_context(temporary_folder())
             granted = {"confine": confining(), **self._granted.to_json()}

@@ -17,14 +17,16 @@ import edgepack.commands.quantize
 from edgepack.cli.main import main
 from edgepack.errors import ConfigError, ModelError
 from edgepack.pipeline.worker_process import Worker
+from edgepack.system.confinement import Access, what_is_missing
 from edgepack.system.progress import Progress
 from tests.compiler.frontend.onnx.quantise.support import convolutions
+from tests.support.shared_worker import MOST
 from workbench.models import save
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    with Worker() as one:
+    with Worker(access=MOST) as one:
         yield one
 
 
@@ -33,7 +35,8 @@ def _lent(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """One child does all jobs of this file."""
 
     @contextmanager
-    def lend(*, progress: Progress) -> Iterator[Worker]:
+    def lend(*, progress: Progress, access: Access) -> Iterator[Worker]:
+        del access
         worker.progress = progress
         yield worker
 
@@ -94,6 +97,10 @@ def test_an_accuracy_of_a_script_is_shown(
     Path("half.py").write_text("def accuracy(run):\n    raise ValueError('no labels')\n")
     assert main([*command, "--force", "-q"]) == 2
     assert "half.py:2: accuracy raised ValueError: no labels." in capsys.readouterr().err
+    if not what_is_missing():
+        Path("half.py").write_text("def accuracy(run):\n    open('/log', 'w')\n")
+        assert main(command) == 2
+        assert "neither write, connect nor start programs" in capsys.readouterr().err
 
 
 def test_a_file_at_the_output_is_replaced_only_when_asked_for(

@@ -16,7 +16,7 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.system.confinement import Access
 from edgepack.system.progress import Progress
 
-__all__ = ["installed"]
+__all__ = ["MOST", "installed"]
 
 #: Modules that start a worker.
 _STARTERS = (
@@ -31,6 +31,9 @@ _PARENTS_ALONE = (
     *("PYTEST_CURRENT_TEST", "EDGEPACK_CACHE_DIR", "EDGEPACK_CACHE_BYTES", "EDGEPACK_CACHE_KEY"),
     "TORCHINDUCTOR_CACHE_DIR",  # which an import of PyTorch sets
 )
+
+#: What one that does the jobs of many tests may open: these write below the folder for temporary files.
+MOST = Access(reads=(Path("/"),), writes=(Path(tempfile.gettempdir()),))
 
 
 def _circumstances() -> tuple[Any, ...]:
@@ -49,9 +52,7 @@ def installed(replace: Callable[[Any, str, Any], None]) -> Iterator[None]:
         replace: sets an attribute, and puts it back later.
     """
     usual, busy = _circumstances(), threading.Lock()
-    # Files below the temporary folder alone may be written, as in the tests.
-    most = Access(reads=(Path("/"),), writes=(Path(tempfile.gettempdir()),))
-    with Worker(access=most) as shared:
+    with Worker(access=MOST) as shared:
 
         @contextmanager
         def lend(*, progress: Progress | None = None, access: Access = Access()) -> Iterator[Worker]:  # noqa: B008

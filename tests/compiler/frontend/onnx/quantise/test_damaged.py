@@ -11,6 +11,7 @@ from edgepack.errors import EdgepackError
 from edgepack.pipeline.job import QuantiseJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.quantisation import QuantiseSettings
+from edgepack.system.confinement import Access
 from tests.compiler.frontend.onnx.quantise.support import convolutions, transformer
 from tests.support.mutate import EXTERNAL, damaged
 from workbench.models.operators import CASES
@@ -32,7 +33,7 @@ def test_damaged_models_are_quantised_or_refused(tmp_path: Path) -> None:
     models.append(stacked("LSTM", 1, 3, 4, 2, classes=2))
     (tmp_path / EXTERNAL[0]).write_bytes(bytes(range(256)) * (EXTERNAL[1] // 256))
     ends: Counter[int] = Counter()
-    with Worker() as worker:
+    with Worker(access=Access(reads=(tmp_path,), writes=(tmp_path,))) as worker:
         for case in range(400):
             other = models[(case * 7 + 3) % len(models)].SerializeToString()
             file = tmp_path / "model.onnx"
