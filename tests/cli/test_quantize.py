@@ -99,7 +99,7 @@ def test_an_accuracy_of_a_script_is_shown(
     assert "half.py:2: accuracy raised ValueError: no labels." in capsys.readouterr().err
     if not what_is_missing():
         Path("half.py").write_text("def accuracy(run):\n    open('/log', 'w')\n")
-        assert main(command) == 2
+        assert main([*command, "--force"]) == 2
         assert "neither write, connect nor start programs" in capsys.readouterr().err
 
 
