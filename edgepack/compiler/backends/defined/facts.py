@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -25,6 +26,9 @@ _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
+_COMPARES: dict[str, Callable[[Any, Any], bool]] = {name: getattr(operator, name) for name in _OPPOSITE}
+
+
 @dataclass(frozen=True)
 class Fact:
     """That an expression lies in an interval, and, unless ``zero``, is not 0."""
@@ -36,7 +40,7 @@ class Fact:
 
 def number_in(x: Expr) -> float | None:
     """The number that a constant is, in every lane; None for what is none."""
-    if type(x) is tirx.Broadcast:
+    while type(x) is tirx.Broadcast or (type(x) is tirx.Cast and type(x.value) is tirx.IntImm):
         x = x.value
     if type(x) is tirx.IntImm:
         return int(x.value)
@@ -60,11 +64,32 @@ def facts_of(condition: Expr, holds: bool, named: Callable[[Expr], Expr]) -> tup
     if name not in _OPPOSITE:
         return ()
     a, b = operands
-    if (number := number_in(a)) is not None:
+    if (number := _known_number(a, named)) is not None:
         name, a = _MIRRORED[name], b
-    elif (number := number_in(b)) is None:
+    elif (number := _known_number(b, named)) is None:
         return ()
+    inner = named(a)
+    if name_of(inner) == "select":
+        return _of_flag(name, inner, number, holds, named)
     return tuple(_compared(name if holds else _OPPOSITE[name], a, number, holds, named))
+
+
+def _known_number(x: Expr, named: Callable[[Expr], Expr]) -> float | None:
+    """The number of a constant, behind names too."""
+    inner = named(x)
+    return number_in(tirx.Broadcast(named(inner.value), 2) if type(inner) is tirx.Broadcast else inner)
+
+
+def _of_flag(
+    name: str, flag: Expr, number: float, holds: bool, named: Callable[[Expr], Expr]
+) -> tuple[Fact, ...]:
+    """Of a condition that was made an integer (1 or 0), which is compared with a number."""
+    condition, *sides = operands_of(flag)
+    values = [number_in(side) for side in sides]
+    if None in values:
+        return ()
+    chosen = [_COMPARES[name](value, number) == holds for value in values]
+    return facts_of(condition, chosen[0], named) if chosen[0] != chosen[1] else ()
 
 
 def _compared(name: str, x: Expr, number: float, holds: bool, named: Callable[[Expr], Expr]) -> list[Fact]:

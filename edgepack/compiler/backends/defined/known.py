@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import ceil, floor, isinf, trunc
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
+from tvm.target.codegen import llvm_get_intrinsic_name
 
 from edgepack.compiler.backends.defined import interval
 from edgepack.compiler.backends.defined.facts import Fact, apply, facts_of, number_in
@@ -18,7 +20,6 @@ from edgepack.compiler.kernels.expressions.nodes import dtype_of, name_of, opera
 __all__ = ["Known", "element_type", "is_integer"]
 
 Expr = Any
-Facts = tuple[Fact, ...]
 
 #: Functions that keep the order of numbers.
 _MONOTONE: dict[str, Callable[[float], float]] = {
@@ -29,8 +30,24 @@ _MONOTONE: dict[str, Callable[[float], float]] = {
     "nearbyint": round,
 }
 
-#: Expressions within others that are looked into.
-DEEPEST = 60
+#: LLVM's names of these, where it calls them otherwise.
+_FUNCTIONS = {"rint": "nearbyint", "roundeven": "nearbyint"}
+
+#: How many expressions within each other, and how many conditions, are looked into.
+DEEPEST, CONDITIONS = 60, 3
+
+
+@dataclass(frozen=True)
+class _Where:
+    """What holds at a place, and what was found there.
+
+    Attributes:
+        conditions: within how many others.
+    """
+
+    facts: tuple[Fact, ...] = ()
+    conditions: int = 0
+    found: dict[Any, Interval] = field(default_factory=dict)
 
 
 def element_type(x: Expr) -> str:
@@ -54,7 +71,8 @@ class Known:
         self._loops: dict[Any, list[tuple[Expr, Expr]]] = {}
         self._stored: dict[Any, list[Expr]] = {}
         self._registers: set[Any] = set()
-        self._intervals: dict[Any, Interval] = {}
+        self._loaded: dict[Any, Interval] = {}
+        self._everywhere = _Where()
         self._data: dict[Any, bool] = {}
         shared: list[Any] = []
         callbacks = [
@@ -96,44 +114,45 @@ class Known:
 
     # Intervals -------------------------------------------------------------------------------------------
 
-    def interval(self, x: Expr, facts: Facts = (), depth: int = 0) -> Interval:
+    def interval(self, x: Expr) -> Interval:
         """In what a number, or each of a vector, lies."""
+        return self._interval(x, self._everywhere, 0)
+
+    def _interval(self, x: Expr, where: _Where, depth: int) -> Interval:
         number = number_in(x)
         if number is not None:
             return Interval(number, number) if number == number else of_dtype("float64")
         if depth > DEEPEST:
             return of_dtype(element_type(x))
-        if type(x) is tirx.Var and not facts:
-            if x not in self._intervals:
-                self._intervals[x] = of_dtype(element_type(x))  # where it depends on itself
-                self._intervals[x] = self._of_variable(x, facts, depth)
-            return self._intervals[x]
-        return apply(facts, x, self._found(x, facts, depth))
+        if type(x) is not tirx.Var:
+            return apply(where.facts, x, self._found(x, where, depth))
+        if x not in where.found:
+            where.found[x] = of_dtype(element_type(x))  # where it depends on itself
+            where.found[x] = apply(where.facts, x, self._of_variable(x, where, depth))
+        return where.found[x]
 
-    def _of_variable(self, x: Any, facts: Facts, depth: int) -> Interval:
+    def _of_variable(self, x: Any, where: _Where, depth: int) -> Interval:
         if x in self._loops:
-            found = [self._of_loop(*loop, facts, depth) for loop in self._loops[x]]
+            found = [self._of_loop(*loop, where, depth) for loop in self._loops[x]]
         else:
-            found = [self.interval(value, facts, depth + 1) for value in self._values.get(x, ())]
+            found = [self._interval(value, where, depth + 1) for value in self._values.get(x, ())]
         return _union(found, element_type(x))
 
-    def _of_loop(self, first: Expr, extent: Expr, facts: Facts, depth: int) -> Interval:
-        begin, count = (self.interval(end, facts, depth + 1) for end in (first, extent))
+    def _of_loop(self, first: Expr, extent: Expr, where: _Where, depth: int) -> Interval:
+        begin, count = (self._interval(end, where, depth + 1) for end in (first, extent))
         return Interval(begin.least, max(begin.least, begin.most + count.most - 1))
 
-    def _found(self, x: Expr, facts: Facts, depth: int) -> Interval:
+    def _found(self, x: Expr, where: _Where, depth: int) -> Interval:
         dtype, name = element_type(x), name_of(x)
-        if type(x) is tirx.Var:
-            return self._of_variable(x, facts, depth)
         if type(x) is TensorLoad:
             return self._of_load(x, dtype)
         if name in {"select", "if_then_else"}:
-            return self._of_select(x, facts, depth)
+            return self._of_select(x, where, depth)
         if name == "ramp" or dtype in {"bool", "handle"}:
             return of_dtype(dtype)
         if name == "call_llvm_pure_intrin":
-            return self._of_llvm(x, facts, depth, dtype)
-        operands = [self.interval(part, facts, depth + 1) for part in operands_of(x)]
+            return self._of_llvm(x, where, depth, dtype)
+        operands = [self._interval(part, where, depth + 1) for part in operands_of(x)]
         made = _computed(name, operands, dtype, [element_type(part) for part in operands_of(x)])
         if made is None:
             return of_dtype(dtype)
@@ -146,32 +165,32 @@ class Known:
         buffer = x.source
         if buffer not in self._registers or buffer not in self._stored:
             return of_dtype(dtype)
-        if buffer not in self._intervals:
-            self._intervals[buffer] = of_dtype(dtype)  # where it depends on itself
+        if buffer not in self._loaded:
+            self._loaded[buffer] = of_dtype(dtype)  # where it depends on itself
             found = [self.interval(value) for value in self._stored[buffer]]
-            self._intervals[buffer] = _union(found, dtype)
-        return self._intervals[buffer]
+            self._loaded[buffer] = _union(found, dtype)
+        return self._loaded[buffer]
 
-    def _of_select(self, x: Expr, facts: Facts, depth: int) -> Interval:
+    def _of_select(self, x: Expr, where: _Where, depth: int) -> Interval:
         condition, *sides = operands_of(x)
-        if depth > 8:  # both sides of a side: no further than conditions are written
+        if where.conditions == CONDITIONS:  # each is looked at as often as it stands in others
             return of_dtype(element_type(x))
-        found = [
-            self.interval(side, (*facts, *facts_of(condition, holds, self.named)), depth + 1)
-            for side, holds in zip(sides, (True, False), strict=True)
-        ]
+        found = []
+        for side, holds in zip(sides, (True, False), strict=True):
+            facts = (*where.facts, *facts_of(condition, holds, self.named))
+            found.append(self._interval(side, _Where(facts, where.conditions + 1), depth + 1))
         return united(*found)
 
-    def _of_llvm(self, x: Expr, facts: Facts, depth: int, dtype: str) -> Interval:
-        # The first argument is the intrinsic's number or name.
-        if "arithmetic.fence" in _intrinsic(x):
-            return self.interval(x.args[-1], facts, depth + 1)
-        return of_dtype(dtype)
-
-
-def _intrinsic(x: Expr) -> str:
-    first = x.args[0]
-    return str(getattr(first, "value", first))
+    def _of_llvm(self, x: Expr, where: _Where, depth: int, dtype: str) -> Interval:
+        name, *operands = x.args
+        name = llvm_get_intrinsic_name(int(name.value)).removeprefix("llvm.")
+        if not operands or dtype != element_type(operands[-1]):
+            return of_dtype(dtype)
+        last = self._interval(operands[-1], where, depth + 1)
+        if name == "arithmetic.fence":
+            return last
+        made = _computed(_FUNCTIONS.get(name, name), [last], dtype, [dtype])
+        return of_dtype(dtype) if made is None or is_integer(dtype) else interval.rounded(made, dtype)
 
 
 def _parts(x: Expr) -> tuple[Expr, ...]:
@@ -221,7 +240,7 @@ def _computed(name: str, x: list[Interval], dtype: str, types: list[str]) -> Int
     if name in _MONOTONE:
         step = _MONOTONE[name]
         return Interval(*(end if isinf(end) else float(step(end)) for end in (x[0].least, x[0].most)), x[0].nan)
-    if name == "fabs":
+    if name in {"fabs", "abs"}:
         nearest = 0.0 if x[0].has(0) else min(abs(x[0].least), abs(x[0].most))
         return Interval(nearest, x[0].magnitude, x[0].nan)
     return None
