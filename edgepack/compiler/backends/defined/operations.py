@@ -17,7 +17,7 @@ from edgepack.compiler.backends.defined.interval import integer_limits
 from edgepack.compiler.backends.defined.known import Known, element_type, is_integer
 from edgepack.compiler.kernels.expressions.nodes import dtype_of
 
-__all__ = ["converted", "quotient", "shifted", "wrapped"]
+__all__ = ["converted", "is_conversion", "quotient", "shifted", "wrapped"]
 
 Expr = Any
 
@@ -62,12 +62,16 @@ def shifted(x: Expr, a: Expr, by: Expr, left: bool, known: Known) -> Expr:
     return _with(lets, tirx.Select(inside, moved, _number(0, x)))
 
 
+def is_conversion(x: Expr) -> bool:
+    """Whether a ``Cast`` makes an integer of a floating point number."""
+    return is_integer(element_type(x)) and element_type(x.value).startswith(("float", "bfloat"))
+
+
 def converted(x: Expr, known: Known) -> Expr:
     """A ``Cast``."""
-    dtype, source = element_type(x), element_type(x.value)
-    if not is_integer(dtype) or not source.startswith(("float", "bfloat")):
+    if not is_conversion(x):
         return x
-    least, most = integer_limits(dtype)
+    least, most = integer_limits(element_type(x))
     found = known.interval(x.value)
     # Where the fraction goes, what is less than one beyond is not beyond.
     if found.nan or not least - 1 < found.least or not found.most < most + 1:
