@@ -118,6 +118,12 @@ class Known:
         """In what a number, or each of a vector, lies."""
         return self._interval(x, self._everywhere, 0)
 
+    def fits(self, x: Expr) -> bool:
+        """Whether the type of a sum, a difference or a product of integers holds it."""
+        a, b = (self.interval(part) for part in (x.a, x.b))
+        made = _computed(name_of(x), [a, b], element_type(x), [])
+        return made is not None and made.within(*integer_limits(element_type(x)))
+
     def _interval(self, x: Expr, where: _Where, depth: int) -> Interval:
         number = number_in(x)
         if number is not None:

@@ -88,7 +88,7 @@ def wrapped(x: Expr, known: Known) -> Expr:
     dtype = dtype_of(x)
     if not dtype.startswith(("int32", "int64", "uint32", "uint64")):
         return x  # of shorter ones it is not told so
-    if "x" not in dtype and not known.is_data(x):
+    if ("x" not in dtype and not known.is_data(x)) or known.fits(x):
         return x
     return _wrapping(type(x), x.a, x.b)
 
