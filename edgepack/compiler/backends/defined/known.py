@@ -245,7 +245,9 @@ def _computed(name: str, x: list[Interval], dtype: str, types: list[str]) -> Int
         return Interval(min(ends), max(ends))
     if name in _MONOTONE:
         step = _MONOTONE[name]
-        return Interval(*(end if isinf(end) else float(step(end)) for end in (x[0].least, x[0].most)), x[0].nan)
+        return Interval(
+            *(end if isinf(end) else float(step(end)) for end in (x[0].least, x[0].most)), x[0].nan
+        )
     if name in {"fabs", "abs"}:
         nearest = 0.0 if x[0].has(0) else min(abs(x[0].least), abs(x[0].most))
         return Interval(nearest, x[0].magnitude, x[0].nan)

@@ -180,7 +180,9 @@ class Arithmetic:
         if (operation.name, dtype) == ("add", "int32"):
             return replace(made, addends=(values[0], values[1]))
         if (operation.name, dtype) == ("sub", "int32") and values[0].rounded and values[1].number is not None:
-            return replace(made, addends=(values[0], self.literal(tirx.IntImm("int32", -int(values[1].number)))))
+            return replace(
+                made, addends=(values[0], self.literal(tirx.IntImm("int32", -int(values[1].number))))
+            )
         if dtype == "int64":
             return replace(made, product=product_of(operation.name, values))
         if (operation.name, dtype) == ("shift_left", "int32") and values[1].number == 1:
