@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,12 @@ _LONGEST_LINE, _MOST_NOISE = 64 << 20, 1000
 _NOTHING = Access()
 #: Letters of why a child was not confined.
 _LONGEST_REASON = 200
+#: The stage in which ONNX Runtime, or another library, runs the model on inputs that may be anybody's.
+_RECORDING = "record"
+#: What an integer division ends a process with, by zero or of the least integer by -1.
+_DIVISION = -getattr(signal, "SIGFPE", 8)
+#: Nobody but the system's out-of-memory killer sends it unasked.
+_MEMORY = -9
 
 
 def worker_command() -> list[str]:
@@ -208,6 +215,13 @@ class Worker:
         head = f"model: {job.model.name}\nexit code: {code}\nstage: {watch.stage}\nkernel: {watch.kernel}\n\n"
         hint = _log_hint(job.model.stem, head + log)
         tail = "\n".join(log.strip().splitlines()[-15:])
+        if code is not None and _by_numbers(code, watch.stage):
+            raise ModelError(
+                f"What runs {job.model.name} for comparison was ended by {signal_name(-code)} {watch.where}: "
+                "it cannot compute with some number of the model or of its inputs, such as a divisor.",
+                hint=f"Give inputs that it can run on with --input NAME=FILE.npy. {hint}",
+                detail=tail,
+            )
         if watch.error is not None:
             watch.error.hint = f"{watch.error.hint} {hint}".strip()
             raise watch.error
@@ -217,13 +231,18 @@ class Worker:
             how = f"was ended by {signal_name(-code)}"
         else:
             how = f"ended with exit code {code}"
-        if code == -9:  # nobody but the system's out-of-memory killer sends it unasked
+        if code == _MEMORY:
             raise ModelError(
                 f"Compiling {job.model.name} took more memory than there is: it was ended {watch.where}.",
                 hint=f"Compile it on a machine with more memory, or cut it (--inputs, --outputs). {hint}",
                 detail=tail,
             )
         raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
+
+
+def _by_numbers(code: int, stage: str) -> bool:
+    """Whether numbers ended the child: in a division, or while somebody else's program computed with them."""
+    return code == _DIVISION or (code < 0 and code != _MEMORY and stage == _RECORDING)
 
 
 def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:

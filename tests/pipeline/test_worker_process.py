@@ -145,6 +145,17 @@ def test_a_crash_names_signal_kernel_stage_and_log(
         assert "about to crash" in log.read_text()
 
 
+@POSIX
+@pytest.mark.parametrize(("mode", "signal"), [("division", "SIGFPE"), ("reference", "SIGSEGV")])
+def test_numbers_that_end_the_child_are_the_models_not_an_internal_error(
+    mode: str, signal: str, directory: Path
+) -> None:
+    with fake_worker(mode) as worker, pytest.raises(ModelError) as caught:
+        worker.run(compile_job() if mode == "division" else import_job(), directory)
+    assert f"was ended by {signal}" in caught.value.message
+    assert "--input NAME=FILE.npy" in caught.value.hint
+
+
 def test_running_out_of_time_ends_the_child_and_names_the_kernel(directory: Path) -> None:
     for seconds in TIMES:
         stages = Stages(None)

@@ -4,7 +4,8 @@ model is.
     python -m tests.support.worker MODE
 
 MODE is ``ok``, or a way to fail when it compiles: ``crash``, ``abort``, ``hang``, ``error``, ``empty``,
-``noise``, ``wrong``, or ``slow``, which compiles to a slow kernel. ``hang:TASK`` hangs in another task.
+``noise``, ``wrong``, or ``slow``, which compiles to a slow kernel. ``hang:TASK`` hangs in another task,
+``division`` ends as a division by zero does, ``reference`` crashes where it records.
 ``retrained`` is ``ok`` with other weights, ``network`` another network.
 """
 
@@ -189,6 +190,8 @@ def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
     if mode == "abort":
         os.abort()
+    if mode == "division":
+        os.kill(os.getpid(), signal.SIGFPE)
     if mode == "hang":
         hang(directory)
     if mode == "noise":
@@ -208,6 +211,9 @@ def run(mode: str, directory: Path) -> None:
     elif job["task"] == "import":
         event(event="stage", name="import")
         event(event="warning", text="the worker is not the real one")
+        if mode == "reference":
+            event(event="stage", name="record")
+            os.kill(os.getpid(), signal.SIGSEGV)
         record(job, directory / "recorded", wrong=mode == "wrong")
     elif mode == "error":
         cut = {"part": "before", "inputs": [], "outputs": ["a b", "c"], "nodes": 3, "of": 4}

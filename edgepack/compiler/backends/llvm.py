@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
+from edgepack.compiler.backends.defined import defined
 from edgepack.compiler.tvm_target import llvm_target
 from edgepack.objectfiles.elf.relocatable import code_bytes, forget_definitions
 from edgepack.plan.target import CpuTarget
@@ -96,5 +97,7 @@ def _compile(functions: Mapping[str, Any], target: CpuTarget, opt_level: int | N
     module = tirx.transform.BindTarget(tvm_target)(module)
     # LLVM is told of bfloat16 as of 16 bits: of its own type it selects no instructions on most CPUs.
     module = tirx.transform.BF16StorageLegalize()(tirx.transform.BF16ComputeLegalize()(module))
+    for name, function in module.functions_items():
+        module.update_func(name, defined(function))
     with tvm_target:
         return tvm.get_global_func("target.build.llvm")(module, tvm_target)

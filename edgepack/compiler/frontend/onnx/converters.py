@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx import (
     region_import,
     scans,
     selection,
+    zero_divisors,
 )
 from edgepack.compiler.frontend.onnx.classical import operator as tree_walks
 from edgepack.compiler.frontend.onnx.padding import pad
@@ -133,6 +134,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     **fixed_point.CONVERTERS,
     **selection.CONVERTERS,
     **tree_walks.CONVERTERS,
+    **zero_divisors.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,
     "Gather": _gather,

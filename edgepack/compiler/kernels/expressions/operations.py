@@ -133,10 +133,26 @@ def _either(e: Emits, x: Operands) -> Expr:
     return tirx.Or(tirx.And(p, tirx.Not(q)), tirx.And(tirx.Not(p), q))
 
 
-def _infix(name: str, kind: Kind, make: Callable[..., Expr], sign: str) -> Operation:
-    return Operation(
-        name, kind, vector={EVERY_OTHER: _plain(make)}, gpu={EVERY_OTHER: f"({{0}} {sign} {{1}})"}
-    )
+def _shift(name: str, make: Callable[..., Expr]) -> Operation:
+    return Operation(name, Kind.SHIFT, vector={EVERY_OTHER: _plain(make)}, gpu=_defined(name))
+
+
+def _defined(function: str) -> dict[str, str]:
+    """A function of two integers that is defined for all of them (``backends/gpu_source.py``), in the type that
+    C computes in; of shorter ones the lower bits."""
+    return {dtype: f"({{type}}){function}_{_computed_in(dtype)}({{0}}, {{1}})" for dtype in INTEGERS}
+
+
+def _computed_in(dtype: str) -> str:
+    if dtype.endswith("64"):
+        return f"ep_{dtype}"
+    return "uint" if dtype.startswith("uint") else "int"
+
+
+def _wrapping(sign: str) -> dict[str, str]:
+    """Arithmetic of integers: of unsigned ones C defines what does not fit."""
+    types = {dtype: "ep_uint64" if dtype.endswith("64") else "uint" for dtype in INTEGERS}
+    return {dtype: f"({{type}})(({by}){{0}} {sign} ({by}){{1}})" for dtype, by in types.items()}
 
 
 def _logical(name: str, make: Callable[..., Expr], text: str) -> Operation:
@@ -155,15 +171,16 @@ def _bitwise(name: str, make: Callable[..., Expr], of_bools: VectorForm, sign: s
     return Operation(name, Kind.BITWISE, vector=forms, gpu={EVERY_OTHER: text, "bool": text})
 
 
-def _arithmetic(name: str, make: Callable[..., Expr], text: str, kind: Kind = Kind.ARITHMETIC) -> Operation:
-    forms = {EVERY_OTHER: _plain(make)}
-    return Operation(name, kind, vector=forms, gpu={EVERY_OTHER: text, "float16": text})
+def _arithmetic(
+    name: str, make: Callable[..., Expr], text: str, integers: Mapping[str, str] | None = None
+) -> Operation:
+    """``text`` where nothing is undefined: of floats, and of positions; ``integers`` of others."""
+    gpu = {EVERY_OTHER: text, "float16": text, **(integers or {})}
+    return Operation(name, Kind.ARITHMETIC, vector={EVERY_OTHER: _plain(make)}, gpu=gpu)
 
 
-def _division(name: str, text: str, positive: str) -> Operation:
-    forms = {EVERY_OTHER: f"{text}({{0}}, {{1}})"}
-    forms |= dict.fromkeys(("int64", "uint64"), f"{text}64({{0}}, {{1}})")
-    return Operation(name, Kind.DIVISION, gpu=forms, positive=positive)
+def _division(name: str, positive: str) -> Operation:
+    return Operation(name, Kind.DIVISION, gpu=_defined(name), positive=positive)
 
 
 def _function(name: str, text: str = "", **forms: str) -> Operation:
@@ -200,15 +217,17 @@ _ALL = (
     _comparison("le", tirx.LE, "<="),
     _comparison("gt", tirx.GT, ">"),
     _comparison("ge", tirx.GE, ">="),
-    _arithmetic("add", tirx.Add, "({0} + {1})"),
-    _arithmetic("sub", tirx.Sub, "({0} - {1})"),
-    _arithmetic("mul", tirx.Mul, "({0} * {1})"),
-    _arithmetic("div", tirx.Div, "({0} / {1})"),
+    _arithmetic("add", tirx.Add, "({0} + {1})", _wrapping("+")),
+    _arithmetic("sub", tirx.Sub, "({0} - {1})", _wrapping("-")),
+    _arithmetic("mul", tirx.Mul, "({0} * {1})", _wrapping("*")),
+    _arithmetic("div", tirx.Div, "({0} / {1})", _defined("div")),
     _arithmetic("max", tirx.Max, "max(({type})({0}), ({type})({1}))"),
     _arithmetic("min", tirx.Min, "min(({type})({0}), ({type})({1}))"),
-    Operation("mod", Kind.DIVISION, gpu={EVERY_OTHER: "({0} % {1})", "float32": "fmod({0}, {1})"}),
-    _division("floor_div", "floor_div", "div"),
-    _division("floor_mod", "floor_mod", "mod"),
+    Operation(
+        "mod", Kind.DIVISION, gpu={EVERY_OTHER: "({0} % {1})", "float32": "fmod({0}, {1})", **_defined("mod")}
+    ),
+    _division("floor_div", "div"),
+    _division("floor_mod", "mod"),
     _bitwise("bitwise_and", tirx.bitwise_and, _plain(tirx.And), "&"),
     _bitwise("bitwise_or", tirx.bitwise_or, _plain(tirx.Or), "|"),
     _bitwise("bitwise_xor", tirx.bitwise_xor, _either, "^"),
@@ -218,14 +237,22 @@ _ALL = (
         vector={EVERY_OTHER: _plain(tirx.bitwise_not), "bool": _plain(tirx.Not)},
         gpu={EVERY_OTHER: "(~{0})", "bool": "(!{0})"},
     ),
-    _infix("shift_left", Kind.SHIFT, tirx.shift_left, "<<"),
-    _infix("shift_right", Kind.SHIFT, tirx.shift_right, ">>"),
+    _shift("shift_left", tirx.shift_left),
+    _shift("shift_right", tirx.shift_right),
     *(_function(name, f"{name}({{0}})") for name in _SAME_NAME),
     *(_function(name, "rint({0})") for name in ("nearbyint", "round")),
     *(_function(name, f"{name}({{0}}, {{1}})") for name in ("pow", "atan2", "fmod", "hypot", "copysign")),
     *(_function(name, f"({name}({{0}}) != 0)") for name in ("isnan", "isinf", "isfinite")),
     _function("sigmoid", "(1.0f / (1.0f + exp(-({0}))))"),
-    _function("abs", "fabs({0})", **{d: "({0} < 0 ? -{0} : {0})" for d in INTEGERS if d.startswith("int")}),
+    _function(
+        "abs",
+        "fabs({0})",
+        **{
+            d: f"({{0}} < 0 ? ({{type}})(0 - ({'ep_uint64' if d == 'int64' else 'uint'}){{0}}) : {{0}})"
+            for d in INTEGERS
+            if d.startswith("int")
+        },
+    ),
 )
 
 #: By name. What is not here is a function that nothing has a form for.

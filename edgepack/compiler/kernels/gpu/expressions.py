@@ -5,6 +5,7 @@ Positions are computed in int (no tensor has 2**31 elements), values in their ow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isinf, isnan
@@ -20,7 +21,14 @@ from tvm.tirx import Buffer, Var
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, operation_of
-from edgepack.compiler.kernels.expressions.operations import INTEGERS, OPERATIONS, Kind, form_for
+from edgepack.compiler.kernels.expressions.operations import (
+    EVERY_OTHER,
+    INTEGERS,
+    OPERATIONS,
+    Kind,
+    Operation,
+    form_for,
+)
 from edgepack.compiler.kernels.expressions.visitor import Visitor
 from edgepack.compiler.kernels.gpu.code import Code, c_type
 
@@ -29,6 +37,12 @@ __all__ = ["Environment", "Evaluator", "flat_position", "unravelled"]
 Expr = Any
 #: Texts of variables, by variable.
 Environment = Mapping[Any, str]
+
+#: Stands for the type of positions, which no operation of them leaves.
+POSITION = "position"
+
+#: A number other than 0, with its type.
+_WRITTEN = re.compile(r"(\(\w+\))?0*[1-9]\d*")
 
 #: What has its own type in a position too.
 _VALUES = {Kind.LOAD, Kind.SELECT, Kind.FUNCTION, Kind.HINT}
@@ -125,11 +139,11 @@ class Evaluator(Visitor[Environment, str]):
             return self._variable(x, env)
         if operation.kind is Kind.CAST:
             whole = dtype_of(x.value) in INTEGERS
-            return self.position(x.value, env) if whole else f"(int)({self.value(x, env)})"
+            return self.position(x.value, env) if whole else f"to_int({self.value(x.value, env)})"
         if operation.kind in _VALUES or dtype_of(x) == "bool":
             return f"(int)({self.value(x, env)})"
         node = Node(x, operation)
-        return self._spelt(node, [self.position(operand, env) for operand in node.operands], "int32")
+        return self._spelt(node, [self.position(operand, env) for operand in node.operands], POSITION)
 
     def _variable(self, x: Any, env: Environment) -> str:
         if x not in env:
@@ -137,13 +151,15 @@ class Evaluator(Visitor[Environment, str]):
         return env[x]
 
     def _spelt(self, node: Node, texts: list[str], dtype: str) -> str:
-        """An operation on what is written of its operands, which are computed in ``dtype``."""
+        """An operation on what is written of its operands, which are computed in ``dtype``; of positions nothing
+        is undefined, but a quotient by what is no number."""
         operation = node.operation
         if (folded := _folded(operation.name, texts)) is not None:
             return folded
         if operation.positive and all(_never_negative(x) for x in node.operands):
             operation = OPERATIONS[operation.positive]
-        form = form_for(operation.gpu, dtype)
+        form = _form(operation, texts, dtype)
+        dtype = "int32" if dtype == POSITION else dtype
         if form is None:
             raise RuleError(f"{operation.name} of {dtype} has no form on a GPU")
         used_twice = [form.count(f"{{{n}}}") > 1 for n in range(len(texts))]
@@ -193,6 +209,8 @@ class Evaluator(Visitor[Environment, str]):
             return f"ROUND_HALF((float)({inner}))"
         if (source, dtype) == ("float16", "float32"):
             return inner
+        if source in {"float16", "float32"} and dtype in INTEGERS:
+            return _whole(inner, dtype)
         return inner if source == dtype else f"({c_type(dtype)})({inner})"
 
     def visit_select(self, node: Node, env: Environment) -> str:
@@ -211,7 +229,7 @@ class Evaluator(Visitor[Environment, str]):
     def visit_operation(self, node: Node, env: Environment) -> str:
         operands = node.operands
         if node.operation.kind is Kind.COMPARE and all(_is_position(x) for x in operands):
-            return self._spelt(node, [self.position(x, env) for x in operands], "int32")
+            return self._spelt(node, [self.position(x, env) for x in operands], POSITION)
         return self._spelt(node, [self.value(x, env) for x in operands], dtype_of(operands[0]))
 
     def visit_other(self, node: Node, env: Environment) -> str:
@@ -261,6 +279,16 @@ class Evaluator(Visitor[Environment, str]):
         return text if self._guarded else self.code.let("int", text, "i")
 
 
+def _form(operation: Operation, texts: list[str], dtype: str) -> Any:
+    """The text of an operation; None where it has none. Sums and products of positions fit, and a quotient by
+    a number that is written down, and is not 0, is defined."""
+    divides = operation.name == "div" or operation.kind is Kind.DIVISION
+    plain = not divides or _WRITTEN.fullmatch(texts[1])
+    if EVERY_OTHER in operation.gpu and plain and (dtype == POSITION or (divides and dtype in INTEGERS)):
+        return operation.gpu[EVERY_OTHER]
+    return form_for(operation.gpu, "int32" if dtype == POSITION else dtype)
+
+
 def _is_position(x: Any) -> bool:
     """Whether an integer expression reads no tensor, so that it stays in the range of an int."""
     found: list[Any] = []
@@ -285,6 +313,14 @@ def _with_counters(x: Any, analyzer: Any) -> Any:
 
     tvm_ffi.structural_walk(x, (Var, bind))
     return x
+
+
+def _whole(text: str, dtype: str) -> str:
+    """A number as the nearest integer of a type towards 0 (``backends/gpu_source.py``)."""
+    if dtype in {"int32", "uint32", "int64", "uint64"}:
+        return f"to_{c_type(dtype)}({text})"
+    limits = np.iinfo(dtype)
+    return f"({c_type(dtype)})max({limits.min}, min({limits.max}, to_int({text})))"
 
 
 def _number(value: float) -> str:

@@ -45,6 +45,7 @@ from edgepack.compiler.kernels.expressions.operations import (
     NUMBERS,
     Kind,
     Operands,
+    OPERATIONS,
     Operation,
     form_for,
 )
@@ -166,6 +167,9 @@ class Arithmetic:
             operands = replace(operands, exprs=[self.expr(values[0], lanes)])
         if (operation.name, dtype) == ("shift_right", "int32") and (rounded := self._rounded_shift(*values)):
             return rounded
+        if dtype == "int32" and operation.name in {"max", "min"}:
+            if (moved := self._bounded_before(operation, values)) is not None:
+                return moved
         made = Value(form(self.e, operands), lanes, dtype)
         if dtype in WORDS and all(v.origin is not None for v in values):
             made = replace(made, origin=(operation.name, *(v.origin for v in values)))
@@ -175,6 +179,10 @@ class Arithmetic:
             return replace(made, wide=self._wide_sum(*values))
         if (operation.name, dtype) == ("add", "int32"):
             return replace(made, addends=(values[0], values[1]))
+        if (operation.name, dtype) == ("sub", "int32") and values[0].rounded and values[1].number is not None:
+            return replace(
+                made, addends=(values[0], self.literal(tirx.IntImm("int32", -int(values[1].number))))
+            )
         if dtype == "int64":
             return replace(made, product=product_of(operation.name, values))
         if (operation.name, dtype) == ("shift_left", "int32") and values[1].number == 1:
@@ -186,6 +194,23 @@ class Arithmetic:
         if operation.name == "mul" and any(v.whole for v in values):
             made = replace(made, expr=self._rounded(made))
         return _described(made, operation.name, values)
+
+    def _bounded_before(self, operation: Operation, values: Sequence[Value]) -> Value | None:
+        """A bound of a rounded number and a zero point as the sum of a bound and the zero point: int32 holds
+        it whatever the number was. None for others."""
+        x, bound = values if values[0].number is None else values[::-1]
+        if x.addends is None or bound.number is None:
+            return None
+        value, added = x.addends if x.addends[0].number is None else x.addends[::-1]
+        if added.number is None or not value.rounded:
+            return None
+        limit = bound.number - added.number
+        least, most = limits_of("int32")
+        if not least <= limit <= most:
+            return None
+        inner = self.operated(operation, [value, self.literal(tirx.IntImm("int32", int(limit)))], "int32")
+        made = self.operated(OPERATIONS["add"], [replace(inner, rounded=True), added], "int32")
+        return _within(made, operation.name, [x, bound])
 
     def _wide_sum(self, a: Value, b: Value) -> Value | None:
         """The sum of bounded integers, which were narrowed to int16, and a number, as int32; None of others,
@@ -342,7 +367,7 @@ class Arithmetic:
             bits = e.let(tirx.reinterpret(wide, e.let(x.nearest + e.f32(WHOLE, lanes))))
             if DTYPE_BYTES[dtype] > 2:  # two bytes of that number are zero
                 bits = e.let(bits - e.splat(tirx.IntImm("int32", WHOLE_BITS), lanes))
-        return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
+        return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype, rounded=True)
 
 
 def _is_integral(x: Value) -> bool:

@@ -65,6 +65,7 @@ class Value:
         origin: what an integer of 32 bits was computed of, read or written down as: two of the same origin
             are equal.
         addends: the two int32 values that this one is the sum of.
+        rounded: whether it is an integer that a number was rounded to, with what that was bounded by.
     """
 
     expr: Expr
@@ -89,6 +90,7 @@ class Value:
     half: Value | None = None
     origin: Any = None
     addends: tuple[Value, Value] | None = None
+    rounded: bool = False
 
 
 def product_of(name: str, values: Sequence[Value]) -> Product | None:
