@@ -123,8 +123,8 @@ def _unbounded(name: str) -> Legalize:
 
 
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """What constants of one axis index fuses with its neighbours, as a transpose does, and so does a gather of
-    pixels, of which what samples an image is a weighted sum."""
+    """What constants index along one axis fuses with its neighbours, as a transpose does, and so does a
+    gather of pixels, of which what samples an image is a weighted sum."""
     if is_look_up(call):
         return legalise_look_up(builder, call)
     axis = call.attrs.axis

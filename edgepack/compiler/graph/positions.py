@@ -16,6 +16,7 @@ from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
 from edgepack.compiler.graph.rewrite import constant, is_constant, numpy_of, shape_of
+from edgepack.errors import ModelError
 
 __all__ = ["POSITIONED", "known_positions", "position"]
 
@@ -40,9 +41,17 @@ def position(index: Expr, extent: int, *, known: bool = False) -> Expr:
 
     Args:
         index: of a type of integers, as a caller hands it in.
-        extent: elements of the dimension, at least one.
+        extent: elements of the dimension.
         known: whether the index is in range, which is said once more where it is read.
+
+    Raises:
+        ModelError: the dimension has no element.
     """
+    if extent < 1:
+        raise ModelError(
+            "The model reads or writes elements of a dimension that has none.",
+            hint="Export it with larger inputs, or without the operator that leaves nothing.",
+        )
     dtype = str(index.ty.dtype)
     if dtype not in COMPUTED_AS_THEY_ARE:
         index, dtype = tirx.Cast("int32", index), "int32"
