@@ -18,7 +18,8 @@ from edgepack.compiler.graph.byte_tables import is_look_up, legalise_look_up
 from edgepack.compiler.graph.fold import VIEWS
 from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
-from edgepack.compiler.graph.rewrite import constant, is_constant, numpy_of, op_name, shape_of
+from edgepack.compiler.graph.positions import POSITIONED, known_positions, position
+from edgepack.compiler.graph.rewrite import constant, is_constant, op_name, shape_of
 
 __all__ = ["ANCHOR", "FUSES_BEHIND", "Attributes", "convolution_attributes", "legalize"]
 
@@ -122,16 +123,14 @@ def _unbounded(name: str) -> Legalize:
 
 
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """An index out of range reads the nearest element: what a caller hands in at run time must not read
-    elsewhere. What constants of one axis index fuses with its neighbours, as a transpose does, and so does a
+    """What constants index along one axis fuses with its neighbours, as a transpose does, and so does a
     gather of pixels, of which what samples an image is a weighted sum."""
     if is_look_up(call):
         return legalise_look_up(builder, call)
     axis = call.attrs.axis
     if axis is not None and is_constant(call.args[1]) and len(shape_of(call.args[1])) == 1:
         return _take_constants(builder, call, int(axis) % len(shape_of(call.args[0])))
-    safe = builder.normalize(relax.op.take(*call.args, axis=None if axis is None else int(axis), mode="clip"))
-    result = Op.get("relax.take").get_attr("FLegalize")(builder, safe)
+    result = POSITIONED["relax.take"](builder, call)
     if _gathers_pixels(builder, call):
         gvar = result.args[0]
         builder.update_func(gvar, builder.get()[gvar].with_attr("op_pattern", FUSES_INTO))
@@ -139,8 +138,8 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 
 
 def _gather_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """It fuses with what brings its indices into range, and with what follows."""
-    result = Op.get("relax.gather_elements").get_attr("FLegalize")(builder, call)
+    """It fuses with what computes its indices, and with what follows."""
+    result = POSITIONED["relax.gather_elements"](builder, call)
     gvar = result.args[0]
     builder.update_func(gvar, builder.get()[gvar].with_attr("op_pattern", FUSES_INTO))
     return result
@@ -156,8 +155,7 @@ def _gathers_pixels(builder: relax.BlockBuilder, call: relax.Call) -> bool:
 
 def _take_constants(builder: relax.BlockBuilder, call: relax.Call, axis: int) -> relax.Call:
     extent = shape_of(call.args[0])[axis]
-    indices = numpy_of(call.args[1])
-    positions = np.where(indices < 0, indices + extent, indices).clip(0, extent - 1).astype(np.int32)
+    positions = known_positions(call.args[1], extent)
     known = constant(positions)
     annotation = {TABLE: [int(n) for n in positions]} if len(positions) <= LONGEST_TABLE else None
 
@@ -166,9 +164,7 @@ def _take_constants(builder: relax.BlockBuilder, call: relax.Call, axis: int) ->
 
         def element(*at: Any) -> Any:
             # The bounds tell kernel rules what they need to know of a position that is read from memory.
-            index = tirx.Max(
-                tirx.Min(table[at[axis]], tirx.const(extent - 1, "int32")), tirx.const(0, "int32")
-            )
+            index = position(table(at[axis]), extent, known=True)
             return x[(*at[:axis], index, *at[axis + 1 :])]
 
         return te.compute(shape, element, name="take", attrs=annotation)
@@ -253,6 +249,7 @@ def _extreme(dtype: str, *, largest: bool) -> Any:
 def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
+    custom |= POSITIONED
     custom["relax.take"] = _take
     custom["relax.gather_elements"] = _gather_elements
     custom["relax.nn.group_norm"] = _group_norm

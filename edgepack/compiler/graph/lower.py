@@ -18,6 +18,7 @@ from edgepack.compiler.graph.layout import Layout
 from edgepack.compiler.graph.legalize import ANCHOR
 from edgepack.compiler.graph.pass_groups import PASS_GROUPS, TO_LOOPS, Asked, PassGroup
 from edgepack.compiler.graph.rewrite import node_index, op_name
+from edgepack.compiler.graph.safe_addresses import check_addresses
 
 __all__ = ["Lowered", "lower", "lower_with_graphs"]
 
@@ -117,6 +118,7 @@ def _fused_groups(fused: IRModule, lowered: IRModule) -> dict[str, FusedGroup]:
             anchor = _anchor(source, operands, 0)
             operators = (name.rstrip("0123456789"),)
             group = FusedGroup(name, function, outputs[name], operators, anchor, sizes=(_size(source),))
+        check_addresses(name, function)
         groups[name] = group
     return groups
 

@@ -36,7 +36,7 @@ from edgepack.compiler.graph.quantised_weights import (
     warning_of_quantised_weights,
     warning_of_slow_products,
 )
-from edgepack.compiler.graph.safe_indices import safe_indices
+from edgepack.compiler.graph.safe_addresses import safe_addresses
 from edgepack.plan.opt_level import ALL, FUSED, PLAIN, TILED, OptLevel
 
 __all__ = ["PASS_GROUPS", "TO_LOOPS", "Asked", "ModulePass", "PassGroup"]
@@ -217,7 +217,7 @@ PASS_GROUPS = (
     PassGroup(
         "legalize",
         "positions are brought into range, each operator becomes a function of loops (TIR)",
-        lambda _: [safe_indices, legalize, _t.AnnotateTIROpPattern()],
+        lambda _: [legalize, safe_addresses, _t.AnnotateTIROpPattern()],
     ),
     PassGroup(
         "isolate",

@@ -16,6 +16,7 @@ from edgepack.compiler.frontend.onnx import (
     custom,
     dynamic_quantisation,
     fixed_point,
+    gathers,
     recurrent,
     region_import,
     scans,
@@ -106,23 +107,6 @@ def _bit_cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], o
     return builder.call_te(reinterpreted, x, primfunc_name_hint="reinterpret")
 
 
-def _gather(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
-    """A table of 256 bytes that bytes look up in (``byte_tables.py``): positions are their bits, so that
-    negative ones are counted from the end."""
-    from tvm import relax
-
-    from edgepack.compiler.graph.byte_tables import BYTES, look_up
-    from edgepack.compiler.graph.rewrite import dtype_of, is_constant, numpy_of, op_name, shape_of
-
-    table, positions = inputs
-    if not is_constant(table) or shape_of(table) != (256,) or dtype_of(table) not in BYTES:
-        return None
-    found = builder.lookup_binding(positions) if isinstance(positions, relax.Var) else positions
-    if op_name(found) != "relax.astype" or dtype_of(found.args[0]) not in BYTES:
-        return None
-    return look_up(numpy_of(table), found.args[0])
-
-
 _CONVERTERS: dict[str, Callable[..., Any]] = {
     **casts.CONVERTERS,
     **recurrent.CONVERTERS,
@@ -132,12 +116,12 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     **region_import.CONVERTERS,
     **dynamic_quantisation.CONVERTERS,
     **fixed_point.CONVERTERS,
+    **gathers.CONVERTERS,
     **selection.CONVERTERS,
     **tree_walks.CONVERTERS,
     **zero_divisors.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,
-    "Gather": _gather,
     "Max": _pairwise("maximum"),
     "Mean": _mean,
     "Min": _pairwise("minimum"),

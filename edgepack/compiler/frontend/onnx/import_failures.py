@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import input_dtype
 from edgepack.compiler.frontend.onnx.cut import static_shape
+from edgepack.compiler.frontend.onnx.structure import check_shape
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from edgepack.errors import EdgepackError, ModelError
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
     from tvm import relax
 
-__all__ = ["ImportFailures"]
+__all__ = ["ImportFailures", "check_result"]
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,20 @@ class ImportFailures:
 
     def __bool__(self) -> bool:
         return bool(self._found)
+
+
+def check_result(operator: str, name: str, value: Any) -> None:
+    """Raises ModelError for a result that no tensor can be: TVM infers negative extents, and overflows.
+
+    Args:
+        value: the Relax expression of a node's outputs, normalised.
+    """
+    from tvm import relax, tirx
+
+    types = [getattr(value, "ty", None)]
+    types = list(types[0].fields) if isinstance(types[0], relax.TupleType) else types
+    for one in types:
+        shape = getattr(one, "shape", None) if isinstance(one, relax.TensorType) else None
+        if isinstance(shape, relax.ShapeExpr) and all(isinstance(n, tirx.IntImm) for n in shape.values):
+            what = f"A result of the {operator} node {name or 'without name'}"
+            check_shape(what, [int(n) for n in shape.values])

@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
+from edgepack.compiler.frontend.onnx.attribute_limits import check_attributes
 from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
 from edgepack.compiler.frontend.onnx.classical.shapes import declare_results
+from edgepack.compiler.frontend.onnx.constant_indices import check_constant_indices
 from edgepack.compiler.frontend.onnx.custom import detached, reattached
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
@@ -107,7 +109,9 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, whose constants are folded, of operators that the importer reads well; changed in place."""
     declare_results(model)
+    check_constant_indices(model)
     model = rewrites.apply(model)
+    check_constant_indices(model)  # of operators that rewrites make of others
     retype(model)
     model = with_byte_tables(model)
     return _with_shapes(model)
@@ -123,12 +127,15 @@ def unrolled(
         widen: compute float16 and bfloat16 in float32.
         limits: how much may become of the model.
     """
+    check_attributes(model)
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     check_ensembles(model)
     check_quantisation(model)
     _freeze_initializers(model)
-    return _settled(compute_in_float32(model) if widen else model, limits)
+    model = _settled(compute_in_float32(model) if widen else model, limits)
+    check_constant_indices(model)
+    return model
 
 
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:

@@ -28,12 +28,17 @@ def _scan(operator: str) -> Callable[..., Any]:
                 f"The {operator} node {name} cannot be compiled: its axis is known at run time only.",
                 hint="Export the model with a constant axis.",
             )
-        axis = int(inputs[1].value.numpy().reshape(-1)[0]) % len(shape_of(x))
+        axis, rank = int(inputs[1].value.numpy().reshape(-1)[0]), len(shape_of(x))
+        if not -rank <= axis < rank:
+            raise ModelError(
+                f"The {operator} node {name} has the axis {axis}; its input has rank {rank}.",
+                hint="Export the model again.",
+            )
         exclusive, reverse = (bool(attributes.get(key, 0)) for key in ("exclusive", "reverse"))
         dtype = dtype_of(x)
         wide = COMPUTED_AS.get(dtype, dtype)
         x = builder.emit(relax.op.astype(x, wide)) if wide != dtype else builder.emit(x)
-        y = emit_scan(builder, Scan(operator == "CumProd", axis, exclusive, reverse), x)
+        y = emit_scan(builder, Scan(operator == "CumProd", axis % rank, exclusive, reverse), x)
         return builder.emit(relax.op.astype(y, dtype)) if wide != dtype else y
 
     return converter

@@ -129,6 +129,14 @@ def _top_k(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opse
     count = int(inputs[1].value.numpy().reshape(-1)[0]) if len(inputs) > 1 else int(attributes["k"])
     shape, dtype = list(shape_of(x)), dtype_of(x)
     axis = int(attributes.get("axis", -1)) % len(shape)
+    if not 0 <= count <= shape[axis]:
+        raise ModelError(
+            f"The TopK node {name} cannot be compiled: its k is {count}, along an axis of {shape[axis]}.",
+            hint="Export the model with a k that is no larger than the axis.",
+        )
+    if not count:
+        shape[axis] = 0
+        return relax.Tuple([builder.emit(relax.op.zeros(shape, kind)) for kind in (dtype, "int64")])
     largest = bool(attributes.get("largest", 1))
     if count == 1 and dtype == "float32":  # what the rules for rows compute on vectors
         best = relax.op.max if largest else relax.op.min

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.attribute_limits import check_attributes
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def check_structure(path: Path, model: onnx.ModelProto) -> None:
             _check_node(path, node, index)
     for tensor in tensors_of(model):
         _check_tensor(path, tensor)
+    check_attributes(model)
     expanded_nodes(model)
 
 

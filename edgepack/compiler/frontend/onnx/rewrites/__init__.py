@@ -84,6 +84,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Resize"): resize.resize,
     ("", "RoiAlign"): roi_align.roi_align,
     ("", "STFT"): linear.stft,
+    ("", "Split"): forms.split_of_nothing,
     ("", "Scan"): control_flow.scan,
     ("", "ScatterElements"): scatter.scatter,
     ("", "ScatterND"): scatter.scatter,

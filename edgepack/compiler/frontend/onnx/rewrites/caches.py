@@ -14,18 +14,21 @@ __all__ = ["reverse_sequence", "tensor_scatter"]
 
 
 def reverse_sequence(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Element t of a sequence of n elements is element n - 1 - t, as long as t < n."""
+    """Element t of a sequence of n elements is element n - 1 - t, as long as t < n. A length greater than the
+    axis stands for all of its elements."""
     import numpy as np
 
     values, shape = attributes(node), editor.shape(node.input[0])
     if shape is None:
         return None
     batch, time = values.get("batch_axis", 1), values.get("time_axis", 0)
-    lengths = editor.cast(node.input[1], np.dtype(np.int64))
-    rows = list(shape[:2])
+    int64, rows = np.dtype(np.int64), list(shape[:2])
+    lengths = editor.cast(node.input[1], int64)
+    lengths = editor.op("Max", lengths, editor.scalar(0, int64))
+    lengths = editor.op("Min", lengths, editor.scalar(rows[time], int64))
     along = editor.reshape(lengths, [-1 if i == batch else 1 for i in range(2)])
     t = editor.const(np.arange(rows[time]).reshape([-1 if i == time else 1 for i in range(2)]))
-    mirrored = editor.op("Sub", editor.op("Sub", along, editor.scalar(1, np.dtype(np.int64))), t)
+    mirrored = editor.op("Sub", editor.op("Sub", along, editor.scalar(1, int64)), t)
     place = editor.op("Where", editor.op("Less", t, along), mirrored, t)
     sequence = np.arange(rows[batch]).reshape([-1 if i == batch else 1 for i in range(2)])
     pair = {

@@ -189,8 +189,11 @@ def rotary_embedding(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | No
     heads = shape[1] if split else values.get("num_heads", 0) or shape[2] // turned
     rows = shape[2] if split else shape[1]
     if places != (shape[0], rows):  # the first row's position: the others follow
-        steps = editor.const(np.arange(rows, dtype=np.int64).reshape(1, rows))
-        positions = editor.op("Add", editor.reshape(positions, [1, 1]), steps)
+        steps, begin = np.arange(rows, dtype=np.int64).reshape(1, rows), editor.constant(positions)
+        if begin is not None:
+            positions = editor.const(begin.reshape(1, 1) + steps)
+        else:
+            positions = editor.op("Add", editor.reshape(positions, [1, 1]), editor.const(steps))
     whole = Heads(x, *shape) if split else split_heads(editor, x, shape, heads)
     result = _rotated(editor, whole, positions, (cosines, sines), bool(values.get("interleaved", 0)))
     return [result.name if split else merged(editor, result)]

@@ -20,6 +20,7 @@ __all__ = [
     "power",
     "reduce_bool",
     "scalar_axes",
+    "split_of_nothing",
 ]
 
 #: Bits of an exponent of an integer power: an integer of 64 bits holds no higher power of 2.
@@ -253,3 +254,24 @@ def scalar_axes(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     if axes is None or axes.ndim:
         return None
     return [editor.op("Unsqueeze", node.input[0], editor.const(axes.reshape(1)))]
+
+
+def split_of_nothing(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Split without the parts that have no elements, which the importer cannot make."""
+    import numpy as np
+
+    shape, values = editor.shape(node.input[0]), attributes(node)
+    given = editor.constant(node.input[1]) if len(node.input) > 1 else values.get("split")
+    if shape is None or given is None or all(given):
+        return None
+    axis, sizes = values.get("axis", 0) % len(shape), [int(n) for n in given]
+    kept = [n for n in sizes if n]
+    parts = [str(node.input[0])]
+    if len(kept) > 1 and len(node.input) > 1:
+        lengths = editor.const(np.asarray(kept, np.int64))
+        parts = editor.ops("Split", node.input[0], lengths, outputs=len(kept), axis=axis)
+    elif len(kept) > 1:
+        parts = editor.ops("Split", node.input[0], outputs=len(kept), axis=axis, split=kept)
+    rest = iter(parts)
+    empty = np.zeros([0 if i == axis else n for i, n in enumerate(shape)], editor.dtype(node.input[0]))
+    return [next(rest) if n else editor.const(empty) for n in sizes]

@@ -79,9 +79,11 @@ class _Axis:
                 editor.op("LessOrEqual", at, self.number(self.size - 1)),
             )
             weights = editor.op("Where", seen, weights or self.number(1), self.number(0))
-        elif not nearest:
-            at = self._inside(at)
-        at = editor.op("Clip", at, self.number(0), self.number(self.size - 1))
+            at = editor.op("Where", seen, at, self.number(0))
+        else:
+            at = at if nearest else self._inside(at)
+            known = editor.op("GreaterOrEqual", at, self.number(0))  # which NaN is not
+            at = editor.op("Min", editor.op("Where", known, at, self.number(0)), self.number(self.size - 1))
         return editor.cast(at, np.dtype(np.int32)), weights
 
     def _placed(self, grid: str) -> str:

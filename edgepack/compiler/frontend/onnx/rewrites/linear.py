@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.onnx.rewrites.fourier import LONG, Fourier, is_long
+from edgepack.compiler.frontend.onnx.support import node_name
+from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +77,12 @@ def col2im(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         (sizes[i] + pads[i] + pads[i + rank] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
         for i in range(rank)
     ]
+    if shape[1] % prod(kernel) or shape[2] != prod(steps) or min(steps) < 1:
+        raise ModelError(
+            f"The Col2Im node {node_name(node, 0)} has {shape[2]} blocks of {shape[1]} elements, not those of "
+            f"an image of {sizes} by blocks of {kernel}.",
+            hint="Export the model again.",
+        )
     x, dtype, rows = str(node.input[0]), editor.dtype(node.input[0]), shape[0] * shape[1] // prod(kernel)
     for i in reversed(range(rank)):
         tail = prod(sizes[i + 1 :])

@@ -24,6 +24,8 @@ def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
     The standard's maximum is that of the four neighbours of all samples, each times its weight.
     """
+    import numpy as np
+
     values, (x, rois, batches) = attributes(node), node.input
     default = "half_pixel" if editor.opset >= 16 else "output_half_pixel"
     half = values.get("coordinate_transformation_mode", default) == "half_pixel"
@@ -41,8 +43,17 @@ def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     if not known:
         _refuse(node)
     bounds = editor.op("Sub", scaled, editor.scalar(0.5, dtype)) if half else scaled
+    batches = _clipped(editor, editor.cast(batches, np.dtype(np.int64)), shape[0] - 1)
     chosen = _mean if average else _maximum
     return [chosen(editor, (x, bounds, batches), (regions[0], *shape), values, shifted=half)]
+
+
+def _clipped(editor: Editor, numbers: str, last: int) -> str:
+    """Whole numbers from 0 to ``last``."""
+    import numpy as np
+
+    zero, end = (editor.scalar(n, np.dtype(np.int64)) for n in (0, last))
+    return editor.op("Min", editor.op("Max", numbers, zero), end)
 
 
 def _refuse(node: onnx.NodeProto) -> NoReturn:
@@ -176,7 +187,7 @@ def _neighbours(
         editor.op("GreaterOrEqual", place, editor.scalar(-1, dtype)),
         editor.op("LessOrEqual", place, editor.scalar(size, dtype)),
     )
-    place = editor.op("Clip", place, zero, last)
+    place = editor.op("Clip", editor.op("Where", inside, place, zero), zero, last)  # no place is NaN
     before = editor.op("Floor", place)
     share = editor.op("Sub", place, before)
     found = []

@@ -128,8 +128,7 @@ def _linear(
             part = share if far else editor.op("Sub", editor.scalar(1, element), share)
             part = editor.op("Where", inside, part, editor.scalar(0, element))
             weight = editor.op("Mul", weight, part) if weight else part
-            safe = editor.op("Clip", at, editor.scalar(0, element), editor.scalar(size - 1, element))
-            step = editor.cast(safe, int64)
+            step = editor.cast(editor.op("Where", inside, at, editor.scalar(0, element)), int64)
             if place:
                 step = editor.op("Add", editor.op("Mul", place, editor.scalar(size, int64)), step)
             place = step

@@ -142,6 +142,7 @@ def _reverse_sequence(emitter: Emitter, operator: Operator) -> None:
     near = emitter.transpose(x, order)
     count = emitter.shape(near)[1]
     steps = np.arange(count, dtype=np.int64)[None]
+    lengths = emitter.op("Min", lengths, emitter.const(np.asarray(count, np.int64)))
     long = emitter.reshape(lengths, [shape[batch], 1])
     mirrored = emitter.op("Sub", long, emitter.const(steps + 1))
     inside = emitter.op("Less", emitter.const(steps), long, dtype=bool)
