@@ -1,12 +1,11 @@
-"""Attacks on who reads a ``.pt2`` file: the saved program (:mod:`tests.support.saved_program`), changed in one place.
+"""Attacks on who reads a ``.pt2`` file: the saved program (:mod:`.saved_program`), changed in one place.
 
-A payload makes a file, the marker, where Python executes it. It has no dots and no quotes, which PyTorch would
-split names at.
+A payload makes a file, the marker, where Python executes it. It has no dots and no quotes, which PyTorch
+would split names at.
 """
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import zipfile
@@ -31,7 +30,7 @@ def attacked(name: str, marker: Path) -> dict[str, Any]:
     """The entries of an archive with one attack, whose payload makes the file ``marker``."""
     code = f"open({str(marker)!r}, 'w')"
     payload = f"exec(bytes({list(code.encode())}))"
-    entries = copy.deepcopy(parts())
+    entries = parts()
     change = EMPTIED[name] if name in EMPTIED else ATTACKS[name][0]
     change(entries, payload)
     return entries
@@ -99,8 +98,10 @@ def _key(which: str, old: str, new: str) -> _Change:
 
 
 def _keyword_key(entries: dict[str, Any], payload: str) -> None:
-    """A key that ends the text that it stands in; the function's arguments go by other names."""
-    _key("in_spec", "gain", "gain':PAYLOAD or gain, 'gain")(entries, payload)
+    """A key that ends the text that it stands in, and the function; what follows is another function."""
+    flattened = "x, batch_image, batch_more_0, gain, = fx_pytree.tree_flatten_spec(([x, batch], {'gain"
+    code = f"gain':gain}}), self._in_spec)\n\n{payload}\ndef g(self, x, batch, gain):\n    {flattened}"
+    _key("in_spec", "gain", code)(entries, payload)
 
 
 def _default_factory(entries: dict[str, Any], payload: str) -> None:
@@ -119,9 +120,10 @@ def _enumeration(entries: dict[str, Any], payload: str) -> None:
 
 def _text_argument(entries: dict[str, Any], payload: str) -> None:
     """PyTorch makes a check of an argument that is a text, in Python."""
-    text = f"' or {payload} or '"
-    _graph(entries)["inputs"][-1]["as_string"] = text
-    entries[MODEL]["graph_module"]["signature"]["input_specs"][-1]["constant_input"]["value"]["as_string"] = text
+    value = {"as_string": f"' or {payload} or '"}
+    _graph(entries)["inputs"].append(value)
+    specs = entries[MODEL]["graph_module"]["signature"]["input_specs"]
+    specs.append({"constant_input": {"name": "mode", "value": value}})
 
 
 def _subgraph(entries: dict[str, Any], payload: str) -> None:
@@ -145,7 +147,9 @@ def _call(target: str, **operands: Any) -> _Change:
 
 def _size(text: str) -> _Change:
     def change(entries: dict[str, Any], payload: str) -> None:
-        _graph(entries)["tensor_values"]["x"]["sizes"][0]["as_expr"]["expr_str"] = text.replace("PAYLOAD", payload)
+        _graph(entries)["tensor_values"]["x"]["sizes"][0]["as_expr"]["expr_str"] = text.replace(
+            "PAYLOAD", payload
+        )
 
     return change
 
@@ -214,6 +218,7 @@ def _ones(count: int) -> list[dict[str, int]]:
 
 _IN_NAME = 'past", PAYLOAD or "'
 _OBJECT = {"as_custom_obj": {"name": "o", "class_fqn": "__torch__.torch.classes.x.Y"}}
+_RANGE = {"min_val": 1, "max_val": 2}
 _G = "graph_module.graph"
 
 #: What PyTorch never sees of a file that is read all the same.
@@ -229,16 +234,16 @@ EMPTIED: dict[str, _Change] = {
 
 #: A change, and what the message names.
 ATTACKS: dict[str, tuple[_Change, str]] = {
-    "argument_default": (_argument_names("x=PAYLOAD"), "forward_arg_names[0]"),
+    "argument_default": (_argument_names('x=PAYLOAD):\n    return 0\n    """#'), "forward_arg_names[0]"),
     "argument_comment": (_argument_names("x): #"), "forward_arg_names[0]"),
-    "argument_body": (_argument_names("x, *y):\n  PAYLOAD\ndef g(self"), "forward_arg_names[0]"),
+    "argument_text": (_argument_names("x, y='"), "forward_arg_names[0]"),
     "argument_dunder": (_argument_names("__class__"), "forward_arg_names[0]"),
-    "argument_of_other_letters": (_argument_names("ｅｘｅｃ"), "forward_arg_names[0]"),
+    "argument_of_other_letters": (_argument_names("\uff45xec"), "forward_arg_names[0]"),
     "keyword_key": (_keyword_key, "in_spec"),
     "nested_key": (_key("in_spec", "image", "image'] or PAYLOAD or L['image"), "in_spec"),
     "result_key": (_key("out_spec", "out", "out\\"), "out_spec"),
     "type_of_others": (_spec("in_spec", "builtins.list", "net.Reply"), "objects of net.Reply"),
-    "named_tuple": (_spec("in_spec", "builtins.list", "collections.namedtuple"), "objects of null"),
+    "named_tuple": (_spec("in_spec", "builtins.list", "collections.namedtuple"), "objects of "),
     "default_factory": (_default_factory, "default_factory_module"),
     "enumeration": (_enumeration, "out_spec"),
     "text_argument": (_text_argument, f"{_G}.inputs[10].as_string"),
@@ -253,14 +258,14 @@ ATTACKS: dict[str, tuple[_Change, str]] = {
     "attribute_of_operator": (_call("torch.ops.aten.add.__class__"), ".target"),
     "attribute_of_library": (_call("torch.ops.aten.__loader__"), ".target"),
     "file": (_call("torch.ops.aten.from_file.default"), ".target"),
-    "name_of_file": (_call("torch.ops.aten.sum.default", filename={"as_string": "x"}), "inputs[1].arg.as_string"),
-    "operator_operand": (_call("torch.ops.aten.sum.default", x={"as_operator": "torch.hub.load"}), "as_operator"),
+    "name_of_file": (_call("torch.ops.aten.sum.int", filename={"as_string": "x"}), "inputs[1].arg.as_str"),
+    "operator": (_call("torch.ops.aten.sum.int", x={"as_operator": "torch.hub.load"}), "as_operator"),
     "object_operand": (_call("torch.ops.aten.sum.default", x=_OBJECT), "as_custom_obj"),
     "object_value": (
         lambda entries, _: _graph(entries).update(custom_obj_values={"o": _OBJECT["as_custom_obj"]}),
         "custom_obj_values",
     ),
-    "custom_object": (_custom_object, "'o' in it is pickled"),
+    "custom_object": (_custom_object, "custom_obj_0' in it is a pickled object"),
     "size_power": (_size("9**9**9**9"), "expr_str"),
     "size_power_call": (_size("Pow(Integer(9), Pow(Integer(9), Integer(99)))"), "expr_str"),
     "size_tower": (_size("((((9**16)**16)**16)**16)"), "expr_str"),
@@ -269,16 +274,14 @@ ATTACKS: dict[str, tuple[_Change, str]] = {
     "size_sums": (_size("((s0+s1+s2+s3)**16)*((s4+s5+s6)**16)"), "expr_str"),
     "size_code": (_size("PAYLOAD"), "expr_str"),
     "range_key": (
-        lambda entries, payload: _program(entries)["range_constraints"].update({payload: {"min_val": 1, "max_val": 2}}),
+        lambda entries, payload: _program(entries)["range_constraints"].update({payload: _RANGE}),
         "range_constraints",
     ),
     "range_index": (
-        lambda entries, _: _program(entries)["range_constraints"].update(
-            {"u99999999999": {"min_val": 1, "max_val": 2}}
-        ),
+        lambda entries, _: _program(entries)["range_constraints"].update({"u99999999999": _RANGE}),
         "range_constraints",
     ),
-    "squares": (_squares, f"{_G}.nodes[47]"),
+    "squares": (_squares, f"{_G}.nodes["),
     "weight_elsewhere": (_payload(_WEIGHTS, path_name="../../x"), "path_name"),
     "weight_pickled": (_payload(_WEIGHTS, use_pickle=True), "in it is pickled"),
     "weight_beyond": (_payload(_WEIGHTS, storage_offset={"as_int": 10}), "reaches to element"),
@@ -290,7 +293,7 @@ ATTACKS: dict[str, tuple[_Change, str]] = {
     "examples_system": (_pickle(b"\x80\x02cposix\nsystem\nX\x02\x00\x00\x00ls\x85R."), "posix.system"),
     "examples_memo": (_pickle(b"\x80\x02Nr\xff\xff\xff\x7f."), "numbers its values"),
     "examples_build": (_pickle(b"\x80\x02}}b."), "BUILD"),
-    "examples_codec": (_pickle(b"\x80\x02c_codecs\nencode\n(X\x01\x00\x00\x00aX\x03\x00\x00\x00zip\x74R."), "_codecs.encode"),
+    "examples_codec": (_pickle(b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00a\x85R."), "_codecs.encode"),
     "examples_in_itself": (_pickle(b"\x80\x02]q\x01h\x01a."), "in itself"),
     "key_of_program": (_unknown(MODEL), "'surprise'"),
     "key_of_graph": (_unknown(MODEL, "graph_module", "graph"), "'surprise'"),

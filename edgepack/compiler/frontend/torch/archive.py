@@ -1,8 +1,9 @@
 """Reads a ``.pt2`` file without running anything of it.
 
-``torch.export.load`` trusts its file: it executes ``guards_code``, writes names into Python source, unpickles,
-evaluates symbolic sizes, resolves any name below ``torch``. So the archive is read by a schema first
-(:mod:`.pt2`), what is not known is refused, and PyTorch reads a copy that is written of what was looked at.
+``torch.export.load`` trusts its file: it executes ``guards_code``, writes names into Python source,
+unpickles, evaluates symbolic sizes, resolves any name below ``torch``. So the archive is read by a schema
+first (:mod:`.pt2`), what is not known is refused, and PyTorch reads a copy that is written of what was
+looked at.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ __all__ = ["check_archive", "load_program", "script_program"]
 
 #: What readers of zip files, JSON and pickles raise of damaged ones.
 _DAMAGED = (
-    zipfile.BadZipFile, OSError, ValueError, RecursionError, NotImplementedError, RuntimeError, EOFError, struct.error,
-    AttributeError, KeyError, TypeError,
+    zipfile.BadZipFile, OSError, ValueError, RecursionError, NotImplementedError, RuntimeError, EOFError,
+    struct.error, AttributeError, KeyError, TypeError,
 )  # fmt: skip
 
 
@@ -48,9 +49,9 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     Raises:
         ModelError: the file is damaged, of another version, or holds more than data; or PyTorch is missing.
     """
-    torch = _torch()
     copy = folder / "checked.pt2"
     found = _looked_through(model, copy)
+    torch = _torch()
     extra = {EXTRA: ""}
     try:
         define_operators(found.libraries, str(model))
@@ -173,10 +174,9 @@ def _not_read(model: Path, refused: RefusedError) -> ModelError:
         if "{reader}" in refused.instead and sys.modules.get("torch") is not None:
             reader = f"the installed PyTorch {sys.modules['torch'].__version__}"
         return ModelError(refused.instead.format(model=model, reader=reader), hint=refused.hint)
-    place = refused.place()
+    what = f"{refused.place().strip()} {refused.what}".strip()
     return ModelError(
-        f"{model} is not read: {place}{' ' if place and refused.what else ''}{refused.what}, and reading it could "
-        "run code of whoever made the file.",
+        f"{model} is not read: {what}, and reading it could run code of whoever made the file.",
         hint=refused.hint or "If it is yours, give edgepack.pack the module itself, or export it again.",
     )
 

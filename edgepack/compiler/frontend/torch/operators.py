@@ -1,7 +1,7 @@
-"""Operators of a program, asked of PyTorch: each is one that is registered, and its operands are of its schema.
+"""Operators of a program, asked of PyTorch: each is registered, and its operands are of its schema.
 
-Names were looked at before (:mod:`.pt2.calls`). What reads or writes files, starts something, or takes objects,
-takes texts or types that no operator has which computes tensors of tensors and numbers.
+Names were looked at before (:mod:`.pt2.calls`). What reads or writes files, starts something, or takes
+objects, takes texts or types that no operator has which computes tensors of tensors and numbers.
 """
 
 from __future__ import annotations
@@ -16,27 +16,9 @@ from edgepack.compiler.frontend.torch.pt2.forms import RefusedError
 __all__ = ["refuse_other_operators"]
 
 #: Words of the types of operands and results.
-_TYPES = frozenset(
-    [
-        "Tensor",
-        "int",
-        "SymInt",
-        "bool",
-        "SymBool",
-        "float",
-        "SymFloat",
-        "number",
-        "complex",
-        "ScalarType",
-        "Layout",
-        "MemoryFormat",
-        "Device",
-        "Generator",
-        "List",
-        "Optional",
-        "str",
-        "NoneType",
-    ]
+_TYPES = re.compile(
+    "Tensor|int|SymInt|bool|SymBool|float|SymFloat|number|complex|ScalarType|Layout|MemoryFormat"
+    "|Device|Generator|List|Optional|str|NoneType"
 )
 _TENSORS = frozenset(
     {"as_tensor", "as_tensors", "as_optional_tensor", "as_optional_tensors", "as_nested_tensors"}
@@ -50,7 +32,11 @@ def refuse_other_operators(program: dict[str, Any]) -> None:
     Args:
         program: a copy (:func:`.pt2.program.program`).
     """
-    _graph(program["graph_module"]["graph"])
+    try:
+        _graph(program["graph_module"]["graph"])
+    except RefusedError as refused:
+        refused.inside("graph_module").inside("models/model.json: ")
+        raise
 
 
 def _graph(graph: dict[str, Any]) -> None:
@@ -87,7 +73,7 @@ def _types_of(target: str) -> dict[str, str] | None:
         raise RefusedError(f"calls {target!r}, which is no operator that computes something")
     for one in (*schema.arguments, *schema.returns):
         words = set(re.findall(r"[\w.]+", str(one.real_type)))
-        if words - _TYPES or ("str" in words and not textual(one.name)):
+        if not all(map(_TYPES.fullmatch, words)) or ("str" in words and not textual(one.name)):
             raise RefusedError(
                 f"calls {target!r}, which takes or returns {one.real_type} ({one.name or 'a result'})"
             )

@@ -1,8 +1,8 @@
 """Symbolic sizes: arithmetic of small numbers, which PyTorch has SymPy evaluate as Python.
 
-``sympy.sympify`` is Python's ``eval``, and computes what it reads at once. So a size is taken apart here, by a
-grammar of its own, and written anew from its parts. How large its numbers and how long its sums can become is
-bounded beforehand. Names of functions are PyTorch's (torch/utils/_sympy/functions.py) and SymPy's, as its
+``sympy.sympify`` is Python's ``eval``, and computes what it reads at once. So a size is taken apart here, by
+a grammar of its own, and written anew from its parts. How large its numbers and how long its sums can become
+is bounded beforehand. Names of functions are PyTorch's (torch/utils/_sympy/functions.py) and SymPy's, as its
 ``srepr`` prints them.
 """
 
@@ -29,55 +29,14 @@ _DIGITS, _EXPONENT, _BITS, _TERMS = 19, 16, 2048, 2000
 _SYMBOL_BITS = 63
 
 #: Functions whose result is no larger than an operand.
-_REDUCING = frozenset(
-    [
-        "Max",
-        "Min",
-        "Mod",
-        "PythonMod",
-        "FloorDiv",
-        "CleanDiv",
-        "CeilDiv",
-        "CeilToInt",
-        "FloorToInt",
-        "TruncToInt",
-        "RoundToInt",
-        "ToFloat",
-        "IntTrueDiv",
-        "FloatTrueDiv",
-        "ModularIndexing",
-        "Where",
-        "Identity",
-        "RShift",
-        "Abs",
-        "ceiling",
-        "floor",
-        "Piecewise",
-        "ExprCondPair",
-        "And",
-        "Or",
-        "Not",
-        "Eq",
-        "Ne",
-        "Lt",
-        "Le",
-        "Gt",
-        "Ge",
-        "Equality",
-        "Unequality",
-        "StrictLessThan",
-        "StrictGreaterThan",
-        "LessThan",
-        "GreaterThan",
-        "Integer",
-        "Float",
-        "Rational",
-    ]
+_REDUCING = re.compile(
+    "Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|CeilToInt|FloorToInt|TruncToInt|RoundToInt"
+    "|ToFloat|IntTrueDiv|FloatTrueDiv|ModularIndexing|Where|Identity|RShift|Abs|ceiling|floor"
+    "|Piecewise|ExprCondPair|And|Or|Not|Eq|Ne|Lt|Le|Gt|Ge|Equality|Unequality|StrictLessThan"
+    "|StrictGreaterThan|LessThan|GreaterThan|Integer|Float|Rational"
 )
 _POWERS = frozenset({"Pow", "PowByNatural", "FloatPow"})
-_ASSUMED = frozenset(
-    ["positive", "integer", "nonnegative", "real", "nonzero", "zero", "finite", "negative", "extended_real"]
-)
+_ASSUMED = re.compile("positive|integer|nonnegative|real|nonzero|zero|finite|negative|extended_real")
 _WORDS = frozenset({"True", "False", "true", "false", "oo", "int_oo"})
 
 #: Binary operators, from those that bind least on; all of one row read from the left.
@@ -90,7 +49,7 @@ class _NoArithmeticError(Exception):
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a size as text, bounds of its result in bits and summands, and its value if it is a literal."""
+    """A part of a size as text, bounds of its result in bits and summands, and its value if it is written."""
 
     text: str
     bits: int = 1
@@ -230,7 +189,7 @@ class _Reader:
             self.at += 1
             equals, (_, truth) = self._take("="), self._next()
             self.at += 1
-            if not comma or not equals or assumed not in _ASSUMED or truth not in ("True", "False"):
+            if not comma or not equals or not _ASSUMED.fullmatch(assumed) or truth not in ("True", "False"):
                 raise _NoArithmeticError
             written.append(f"{assumed}={truth}")
         return _Part(f"Symbol({', '.join(written)})", _SYMBOL_BITS)
@@ -258,7 +217,7 @@ def _called(name: str, operands: list[_Part]) -> _Part:
         return _bounded(_Part("", operands[0].bits + 64, operands[0].terms), text)
     if name == "RoundDecimal" and len(operands) == 2 and abs(operands[1].literal or 0) <= _DIGITS:
         return _Part(text, widest)
-    if name in _REDUCING:
+    if _REDUCING.fullmatch(name):
         literal = operands[0].literal if name == "Integer" and len(operands) == 1 else None
         return _Part(text, widest, 1, literal)
     raise _NoArithmeticError

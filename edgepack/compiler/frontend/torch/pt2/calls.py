@@ -1,14 +1,13 @@
-"""What a serialised graph may call: operators and arithmetic of sizes, by their names; and texts that operators take.
+"""What a serialised graph may call, by name: operators, arithmetic of sizes; and texts that operators take.
 
-PyTorch resolves each name below the module ``torch`` (torch/_export/serde/serialize.py, ``deserialize_operator``).
-That it is an operator, and its arguments those of its schema, is asked again where PyTorch is
-(:mod:`edgepack.compiler.frontend.torch.operators`).
+PyTorch resolves each name below the module ``torch`` (torch/_export/serde/serialize.py,
+``deserialize_operator``). That it is an operator, and its arguments those of its schema, is asked again where
+PyTorch is (:mod:`edgepack.compiler.frontend.torch.operators`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from edgepack.compiler.frontend.torch.pt2.forms import RefusedError, Text, shown
@@ -26,8 +25,8 @@ _OPERATOR = re.compile(rf"torch\.ops\.({'|'.join(_LIBRARIES)})\.(\w+)(?:\.(\w+))
 #: Arithmetic of sizes.
 _ARITHMETIC = frozenset(
     [f"_operator.{name}" for name in (
-        *("getitem", "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "neg", "pos", "eq", "ne", "lt"),
-        *("le", "gt", "ge", "and_", "or_", "not_", "lshift", "rshift"),
+        *("getitem", "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "neg", "pos", "eq", "ne"),
+        *("lt", "le", "gt", "ge", "and_", "or_", "not_", "lshift", "rshift"),
     )]
     + [f"math.{name}" for name in ("ceil", "floor", "trunc", "sqrt")]
     + [f"torch.{name}" for name in (
@@ -39,51 +38,31 @@ _ARITHMETIC = frozenset(
 #: Operators that read or write files.
 _FILES = re.compile(r"(?:from_file|save|load|open|read|write|fork|exec)\w*")
 
-_REDUCTIONS = frozenset(["sum", "prod", "mean", "amax", "amin", "max", "min", "add", "multiply"])
-#: What a text of this argument may be, whatever the operator is. "" stands for texts that nothing needs.
-_TEXTS: dict[str, Callable[[str], bool] | frozenset[str] | None] = {
-    "UPLO": frozenset({"L", "U"}),
-    "approximate": frozenset({"none", "tanh"}),
+#: What a text of this argument may be, whatever the operator is; None: nothing needs it, and it is emptied.
+_TEXTS = {
+    "UPLO": "L|U",
+    "approximate": "none|tanh",
     "assert_msg": None,
-    "device_type": frozenset({"cpu", "cuda"}),
-    "driver": frozenset({"gels", "gelsy", "gelsd", "gelss", "gesvd", "gesvdj", "gesvda"}),
-    "equation": lambda text: bool(re.fullmatch(r"[A-Za-z.,> \-]*", text)),
-    "indexing": frozenset({"ij", "xy"}),
-    "interpolation": frozenset({"linear", "lower", "higher", "midpoint", "nearest"}),
-    "mapping_type": frozenset({"SYMMETRIC", "ASYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"}),
-    "message": None,
-    "mode": frozenset(
-        [
-            "constant",
-            "reflect",
-            "replicate",
-            "circular",
-            "reduced",
-            "complete",
-            "r",
-            "nearest",
-            "linear",
-            "bilinear",
-            "bicubic",
-            "trilinear",
-            "area",
-            "nearest-exact",
-        ]
-    ),
-    "norm": frozenset({"forward", "backward", "ortho"}),
-    "ord": frozenset({"fro", "nuc"}),
-    "p": frozenset({"fro", "nuc"}),
-    "pad_mode": frozenset({"constant", "reflect", "replicate", "circular"}),
-    "padding": frozenset({"same", "valid"}),
-    "padding_mode": frozenset(
-        {"zeros", "border", "reflection", "constant", "reflect", "replicate", "circular"}
-    ),
-    "padding_side": frozenset({"left", "right"}),
-    "reduce": _REDUCTIONS,
-    "reduction": _REDUCTIONS | {"none"},
-    "rounding_mode": frozenset({"trunc", "floor"}),
-    "side": frozenset({"left", "right"}),
-    "zero_point_domain": frozenset({"INT", "FLOAT", "NONE"}),
+    "device_type": "cpu|cuda",
+    "driver": "gels|gelsy|gelsd|gelss|gesvd|gesvdj|gesvda",
+    "equation": r"[A-Za-z.,> \-]{0,1000}",
+    "indexing": "ij|xy",
+    "interpolation": "linear|lower|higher|midpoint|nearest",
+    "mapping_type": "SYMMETRIC|ASYMMETRIC|SYMMETRIC_NO_CLIPPING_ERR",
+    "mode": "constant|reflect|replicate|circular|reduced|complete|r|nearest|linear|bilinear|bicubic|trilinear|area"
+    "|nearest-exact",
+    "norm": "forward|backward|ortho",
+    "ord": "fro|nuc",
+    "p": "fro|nuc",
+    "pad_mode": "constant|reflect|replicate|circular",
+    "padding": "same|valid",
+    "padding_mode": "zeros|border|reflection|constant|reflect|replicate|circular",
+    "padding_side": "left|right",
+    "reduce": "sum|prod|mean|amax|amin|max|min|add|multiply",
+    "reduction": "none|sum|prod|mean|amax|amin|max|min",
+    "rounding_mode": "trunc|floor",
+    "side": "left|right",
+    "zero_point_domain": "INT|FLOAT|NONE",
 }
 
 
@@ -117,10 +96,10 @@ def text_of(target: str, argument: str, text: str) -> str:
         if re.fullmatch(r"[\w.\-]{0,200}", text, re.ASCII) and not text.startswith("__"):
             return text
         raise RefusedError(f"is {shown(text)}, which is no plain word")
-    allowed = _TEXTS.get(argument, frozenset())
+    allowed = _TEXTS.get(argument, "(?!)")
     if allowed is None:
         return ""
-    if not (text in allowed if isinstance(allowed, frozenset) else len(text) < 1000 and allowed(text)):
+    if not re.fullmatch(allowed, text, re.ASCII):
         raise RefusedError(f"is the text {shown(text)}, which {argument or 'this argument'} never is")
     return text
 

@@ -1,5 +1,5 @@
-"""Looks through a ``.pt2`` file, and makes the copy that PyTorch reads: each part is written anew from what was
-looked at, and what PyTorch does not need is not in it."""
+"""Looks through a ``.pt2`` file, and makes the copy that PyTorch reads: each part is written anew from what
+was looked at, and what PyTorch does not need is not in it."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def look_through(archive: zipfile.ZipFile, nbytes: int) -> LookedThrough:
     Raises:
         RefusedError: something is not of the schema.
     """
-    entries = check_entries(archive, nbytes)
-    if not any(re.fullmatch(r"models/\w+\.json", name) for name in entries):
+    if not any(re.search(r"/models/\w+\.json$", name) for name in archive.namelist()):
         raise RefusedError(
             "",
             instead="{model} holds no exported program (models/model.json).",
             hint="TorchScript files are called .pt; pickled modules are not read.",
         )
+    entries = check_entries(archive, nbytes)
     if _MODEL not in entries:
         raise RefusedError(f"it has no {_MODEL}")
     with _of(_MODEL):
@@ -142,8 +142,8 @@ def _refuse_newer(whole: Any) -> None:
         by = str(whole.get("torch_version") or "a newer one")[:40]
         raise RefusedError(
             "",
-            instead=f"{{model}} was saved by PyTorch {by}, in version {major} of its schema; {{reader}} reads "
-            f"version {MAJOR}.",
+            instead=f"{{model}} was saved by PyTorch {by}, in version {major} of its schema; {{reader}} "
+            f"reads version {MAJOR}.",
             hint="Save it by a PyTorch whose version is that one, or give edgepack.pack the module.",
         )
 

@@ -1,4 +1,4 @@
-"""The entries of a ``.pt2`` archive: what they are called, how large they are, and a copy of what was looked at.
+"""The entries of a ``.pt2`` archive: their names and sizes, and a copy of what was looked at.
 
 Two readers of zip files may see two archives in one file, so PyTorch reads a copy that is written here.
 """

@@ -1,8 +1,8 @@
 """Forms of JSON values: what a value may be, and a copy of it that consists of what was looked at.
 
 A form is called with a value and with how many levels of nesting are left, and returns the copy. Schemas
-(:mod:`.program`, :mod:`.payloads`) are tables of forms. What is not of its form raises :class:`RefusedError`, which
-gets the keys on the way to it while it leaves the containers.
+(:mod:`.program`, :mod:`.payloads`) are tables of forms. What is not of its form raises :class:`RefusedError`,
+which gets the keys on the way to it while it leaves the containers.
 """
 
 from __future__ import annotations

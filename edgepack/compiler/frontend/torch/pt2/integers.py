@@ -1,4 +1,4 @@
-"""Numbers that a graph computes of numbers: a chain of products or powers is refused where they grow too large.
+"""Numbers that a graph computes of numbers: products and powers are refused where they grow too large.
 
 PyTorch computes them as Python's integers while it traces a program.
 """

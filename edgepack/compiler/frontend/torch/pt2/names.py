@@ -1,7 +1,8 @@
 """Forms of names and of other texts of a program that PyTorch may write into Python source.
 
-torch.fx writes names of nodes, arguments, subgraphs and keywords as they are, parts of attributes' names between
-double quotes (torch/fx/graph.py, ``_format_target``), and keys of nested arguments in Python's spelling.
+torch.fx writes names of nodes, arguments, subgraphs and keywords as they are, parts of attributes' names
+between double quotes (torch/fx/graph.py, ``_format_target``), and keys of nested arguments in Python's
+spelling.
 """
 
 from __future__ import annotations

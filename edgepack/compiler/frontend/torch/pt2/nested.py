@@ -140,8 +140,8 @@ def _context(kind: Any, context: Any) -> tuple[Any, int | None]:
         f"is of the type {shown(named)}",
         instead=f"{{model}} takes or returns objects of {named!s:.100}, a type that only the process knows "
         "that exported it.",
-        hint="Give edgepack.pack the module in that process, or export one that takes and returns tensors, dicts "
-        "and tuples.",
+        hint="Give edgepack.pack the module in that process, or export one that takes and returns tensors, "
+        "dicts and tuples.",
     )
 
 

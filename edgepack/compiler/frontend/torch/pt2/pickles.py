@@ -1,8 +1,8 @@
-"""Reads what ``torch.save`` wrote, tensors nested in tuples, lists and dicts, as plain data, and writes it anew.
+"""Reads what ``torch.save`` wrote, tensors nested in tuples, lists and dicts, and writes it anew.
 
-PyTorch reads example inputs (and weights of files that PyTorch 2.8 saved) by an unpickler of its own, which calls
-what a pickle names. Here a pickle is read with stand-ins for the few functions that such files need; what
-PyTorch reads is another pickle, made of what was looked at.
+PyTorch reads example inputs (and weights of files that PyTorch 2.8 saved) by an unpickler of its own, which
+calls what a pickle names. Here a pickle is read with stand-ins for the few functions that such files need;
+what PyTorch reads is another pickle, made of what was looked at.
 """
 
 from __future__ import annotations
@@ -24,39 +24,10 @@ from edgepack.compiler.frontend.torch.pt2.payloads import Room, lies_within
 __all__ = ["rewritten_pickle"]
 
 #: Instructions that ``torch.save`` writes.
-_OPCODES = frozenset(
-    [
-        "PROTO",
-        "STOP",
-        "GLOBAL",
-        "REDUCE",
-        "MARK",
-        "TUPLE",
-        "TUPLE1",
-        "TUPLE2",
-        "TUPLE3",
-        "EMPTY_TUPLE",
-        "EMPTY_LIST",
-        "EMPTY_DICT",
-        "APPEND",
-        "APPENDS",
-        "SETITEM",
-        "SETITEMS",
-        "NONE",
-        "NEWTRUE",
-        "NEWFALSE",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG1",
-        "BINFLOAT",
-        "BINUNICODE",
-        "BINPUT",
-        "LONG_BINPUT",
-        "BINGET",
-        "LONG_BINGET",
-        "BINPERSID",
-    ]
+_OPCODES = re.compile(
+    "PROTO|STOP|GLOBAL|REDUCE|MARK|TUPLE|TUPLE1|TUPLE2|TUPLE3|EMPTY_TUPLE|EMPTY_LIST|EMPTY_DICT"
+    "|APPEND|APPENDS|SETITEM|SETITEMS|NONE|NEWTRUE|NEWFALSE|BININT|BININT1|BININT2|LONG1|BINFLOAT"
+    "|BINUNICODE|BINPUT|LONG_BINPUT|BINGET|LONG_BINGET|BINPERSID"
 )
 _MOST_VALUES = 1_000_000
 
@@ -64,7 +35,8 @@ _MOST_VALUES = 1_000_000
 _TYPES = {
     "float32": (4, "FloatStorage"), "float64": (8, "DoubleStorage"), "float16": (2, "HalfStorage"),
     "bfloat16": (2, "BFloat16Storage"), "int64": (8, "LongStorage"), "int32": (4, "IntStorage"),
-    "int16": (2, "ShortStorage"), "int8": (1, "CharStorage"), "uint8": (1, "ByteStorage"), "bool": (1, "BoolStorage"),
+    "int16": (2, "ShortStorage"), "int8": (1, "CharStorage"), "uint8": (1, "ByteStorage"),
+    "bool": (1, "BoolStorage"),
     "complex64": (8, "ComplexFloatStorage"), "complex128": (16, "ComplexDoubleStorage"), "uint16": (2, ""),
     "uint32": (4, ""), "uint64": (8, ""), "float8_e4m3fn": (1, ""), "float8_e5m2": (1, ""),
     "float8_e4m3fnuz": (1, ""), "float8_e5m2fnuz": (1, ""), "float8_e8m0fnu": (1, ""),
@@ -106,7 +78,7 @@ def rewritten_pickle(data: bytes, files: Mapping[str, int], room: Room) -> tuple
         room: is taken from.
 
     Raises:
-        RefusedError: it holds, or calls, anything but tensors, numbers and plain texts in tuples, lists and dicts.
+        RefusedError: it holds, or calls, anything but tensors, numbers and plain texts, nested.
     """
     _check_instructions(data)
     try:
@@ -123,7 +95,7 @@ def rewritten_pickle(data: bytes, files: Mapping[str, int], room: Room) -> tuple
 def _check_instructions(data: bytes) -> None:
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if opcode.name not in _OPCODES:
+            if not _OPCODES.fullmatch(opcode.name):
                 raise RefusedError(f"has the instruction {opcode.name}, which torch.save does not write")
             if opcode.name in ("BINPUT", "LONG_BINPUT") and int(argument or 0) > number:
                 raise RefusedError("numbers its values otherwise than torch.save does")
@@ -323,4 +295,5 @@ _FUNCTIONS: dict[tuple[str, str], Callable[[_Writer, _Made, int], None]] = {
     ("torch", "Size"): _Writer.sizes,
     ("torch", "device"): _Writer.device,
     ("builtins", "complex"): _Writer.complex_number,
+    ("__builtin__", "complex"): _Writer.complex_number,  # as protocol 2 calls it
 }
