@@ -65,6 +65,7 @@ def test_programs_of_operators_are_read(tmp_path: Path, target: str) -> None:
         "Max(1, (s0 + 3) // 2 % 7)",
         "PowByNatural(Symbol('s0'), Integer(3))",
         "s0**2 - (-3)",
+        "TruncToInt(Mul(Float('1.5', precision=53), ToFloat(Symbol('s25', integer=True))))",
     ],
 )
 def test_sizes_that_are_arithmetic_are_read(tmp_path: Path, size: str) -> None:

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 
 __all__ = ["SYMBOL", "rewritten"]
 
-#: A token. Symbols in quotes are what ``srepr`` writes; nothing else is a text, and nothing is an attribute.
+#: A token. Symbols and floats in quotes are what ``srepr`` writes; nothing is an attribute.
 _TOKEN = re.compile(
-    r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<quoted>'[a-z]+\d+')|(?P<number>\d+(?:\.\d+)?)"
+    r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<quoted>'[\w.+-]{1,80}')|(?P<number>\d+(?:\.\d+)?)"
     r"|(?P<other>\*\*|//|[<>=!]=|[-+*/%(),=<>&|~]))",
     re.ASCII,
 )
 #: ``s77``; PyTorch counts up to the number of one that the data decide (``u3``).
 SYMBOL = re.compile(r"(?:s|u|z|sf|uf|zf|zuf)\d{1,6}", re.ASCII)
+
+_FLOAT = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
 
 _LONGEST, _DEEPEST = 20_000, 40
 #: Digits of a number, the largest exponent, bits of a result, summands of a product that is written out.
@@ -168,6 +170,8 @@ class _Reader:
         """The function's operands, behind its opening bracket."""
         if name == "Symbol":
             return self._symbol()
+        if name == "Float" and self._next()[0] == "quoted":
+            return self._float()
         operands: list[_Part] = []
         while not self._take(")"):
             if operands and not self._take(","):
@@ -193,6 +197,20 @@ class _Reader:
                 raise _NoArithmeticError
             written.append(f"{assumed}={truth}")
         return _Part(f"Symbol({', '.join(written)})", _SYMBOL_BITS)
+
+    def _float(self) -> _Part:
+        """``'1.5', precision=53)``."""
+        text = self._next()[1]
+        self.at += 1
+        rest = [self._next_text() for _ in range(5)]
+        if not _FLOAT.fullmatch(text[1:-1]) or rest != [",", "precision", "=", "53", ")"]:
+            raise _NoArithmeticError
+        return _Part(f"Float({text}, precision=53)", 64)
+
+    def _next_text(self) -> str:
+        text = self._next()[1]
+        self.at += 1
+        return text
 
 
 def _combined(operator: str, left: _Part, right: _Part) -> _Part:

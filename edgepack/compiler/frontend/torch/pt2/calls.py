@@ -49,8 +49,8 @@ _TEXTS = {
     "indexing": "ij|xy",
     "interpolation": "linear|lower|higher|midpoint|nearest",
     "mapping_type": "SYMMETRIC|ASYMMETRIC|SYMMETRIC_NO_CLIPPING_ERR",
-    "mode": "constant|reflect|replicate|circular|reduced|complete|r|nearest|linear|bilinear|bicubic|trilinear|area"
-    "|nearest-exact",
+    "mode": "constant|reflect|replicate|circular|reduced|complete|r|nearest|linear|bilinear|bicubic|trilinear"
+    "|area|nearest-exact",
     "norm": "forward|backward|ortho",
     "ord": "fro|nuc",
     "p": "fro|nuc",
