@@ -1,5 +1,5 @@
-"""Damages ``.pt2`` files: the saved program (:mod:`.saved_program`) with keys, values and bytes changed. All of
-it follows from a number."""
+"""Damages ``.pt2`` files: the saved program (:mod:`.saved_program`) with keys, values and bytes changed. All
+of it follows from a number."""
 
 from __future__ import annotations
 

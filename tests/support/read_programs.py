@@ -47,18 +47,27 @@ def hostile(folder: Path) -> dict[str, Any]:
         ),
     ):
         said[f"{name} {kind}"] = _of_call(folder, "torch.ops.aten.sum.default", {name: {kind: value}})
+    entries = parts()
+    operands = _node(entries, "cond")["inputs"]
+    operands[1]["arg"] = {"as_string_to_argument": {"x": {"as_operator": "torch.ops.aten.add.str"}}}
+    said["in a table"] = _of(entries, folder)
     return {"inputs": [one.name for one in summary.inputs], "executed": marker.exists(), "said": said}
 
 
+def _node(entries: dict[str, Any], target: str) -> Any:
+    return next(one for one in entries[MODEL]["graph_module"]["graph"]["nodes"] if target in one["target"])
+
+
 def _of_call(folder: Path, target: str, operands: dict[str, Any]) -> str:
+    """What is said of a call in the place of another one."""
     entries = parts()
-    node = next(
-        one for one in entries[MODEL]["graph_module"]["graph"]["nodes"] if "aten.sum" in one["target"]
-    )
-    node["target"] = target
-    node["inputs"] = [{"name": name, "arg": arg, "kind": 1} for name, arg in operands.items()] or node[
-        "inputs"
-    ]
+    node = _node(entries, "aten.sum")
+    given = [{"name": name, "arg": arg, "kind": 1} for name, arg in operands.items()]
+    node |= {"target": target, "inputs": given or node["inputs"]}
+    return _of(entries, folder)
+
+
+def _of(entries: dict[str, Any], folder: Path) -> str:
     try:
         load_program(write(folder / "call.pt2", entries), folder)
     except edgepack.ModelError as error:

@@ -45,11 +45,22 @@ def _graph(graph: dict[str, Any]) -> None:
             if is_operator(node["target"]):
                 _check_operands(node, _types_of(node["target"]))
             for one in node["inputs"]:
-                if "as_graph" in one["arg"]:
-                    _graph(one["arg"]["as_graph"]["graph"])
+                _operand(one["arg"])
         except RefusedError as refused:
             refused.inside(number).inside("nodes").inside("graph")
             raise
+
+
+def _operand(argument: dict[str, Any]) -> None:
+    """Look at graphs and operators that are operands."""
+    ((kind, value),) = argument.items()
+    if kind == "as_graph":
+        _graph(value["graph"])
+    elif kind == "as_operator" and is_operator(value):
+        _types_of(value)
+    elif kind == "as_string_to_argument":
+        for one in value.values():
+            _operand(one)
 
 
 @lru_cache(maxsize=4096)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,9 @@ import pytest
 from edgepack.compiler.frontend.torch.archive import check_archive
 from edgepack.compiler.frontend.torch.frontend import model_files
 from edgepack.errors import ModelError
+from tests.support.fuzz_programs import run_cases
 from tests.support.hostile_programs import ATTACKS, EMPTIED, attacked
-from tests.support.saved_program import MODEL, parts, write
+from tests.support.saved_program import MODEL, SAVED, parts, write
 
 
 def program(target: str = "torch.ops.aten.relu.default", size: str = "Symbol('s0', integer=True)") -> Any:
@@ -65,6 +69,7 @@ def test_programs_of_operators_are_read(tmp_path: Path, target: str) -> None:
         "Max(1, (s0 + 3) // 2 % 7)",
         "PowByNatural(Symbol('s0'), Integer(3))",
         "s0**2 - (-3)",
+        "+".join(f"FloorDiv(s{number}, 2)" for number in range(400)),
         "TruncToInt(Mul(Float('1.5', precision=53), ToFloat(Symbol('s25', integer=True))))",
     ],
 )
@@ -111,6 +116,7 @@ def test_a_program_that_would_call_python_is_refused(tmp_path: Path, target: str
             "Float('1e99')",
         ),
         *("(" * 100 + "s0" + ")" * 100, "-" * 100 + "s0", "+".join(["s0"] * 9000), "(s0+s1+s2+s3)**9"),
+        f"Piecewise({', '.join(['ExprCondPair(1, Eq(u0, 1))'] * 101)})",
     ],
 )
 def test_a_size_that_is_code_or_large_is_refused(tmp_path: Path, size: str) -> None:
@@ -126,6 +132,35 @@ def test_an_attack_is_refused_by_its_key(name: str, tmp_path: Path) -> None:
     message = refused.value.message
     assert ATTACKS[name][1] in message and "\n" not in message and len(message) < 600
     assert not (tmp_path / "marker").exists()
+
+
+def test_inspect_ends_with_the_key_of_an_attack(tmp_path: Path) -> None:
+    path = write(tmp_path / "net.pt2", attacked("argument_default", tmp_path / "marker"))
+    command = [sys.executable, "-m", "edgepack", "inspect", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 3 and "forward_arg_names[0]" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "marker").exists()
+
+
+def test_damaged_programs_end_with_exit_code_0_or_3() -> None:
+    assert [one for one in run_cases(range(80)) if one.code not in (0, 3)] == []
+
+
+@pytest.mark.slow
+def test_many_damaged_programs_end_with_exit_code_0_or_3() -> None:
+    """With PyTorch where it is."""
+    root = Path(__file__).parents[4]
+    path = os.pathsep.join([str(root / "build" / "torch"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.fuzz_programs", "--count", "20000"]
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 @pytest.mark.parametrize("name", EMPTIED)
@@ -151,7 +186,7 @@ def test_pickles_libraries_and_compressed_entries_are_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["models/a-b.json", "data/weights/a/b", "code/x.py", "data/weights/w-1.json", "extra/a/b"]
+    "name", ["models/a-b.json", "data/weights/a/b", "code/x.py", "data/weights/w-1.json"]
 )
 def test_what_torch_does_not_write_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError, match="nothing that torch"):
@@ -179,6 +214,10 @@ def test_pytorch_reads_a_copy_of_what_was_looked_at(tmp_path: Path) -> None:
     assert b"torch.hub.load" not in (tmp_path / "copy.pt2").read_bytes()
     with zipfile.ZipFile(tmp_path / "copy.pt2") as file:
         assert file.namelist() == ["m/models/model.json", "m/version"]
+
+
+def test_a_saved_program_is_read(tmp_path: Path) -> None:
+    assert check_archive(SAVED, tmp_path / "copy.pt2") == {"aten"}
 
 
 def test_a_copy_has_the_numbers_of_the_file_and_nothing_else(tmp_path: Path) -> None:

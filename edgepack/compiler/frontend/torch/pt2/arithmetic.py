@@ -9,7 +9,8 @@ is bounded beforehand. Names of functions are PyTorch's (torch/utils/_sympy/func
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 __all__ = ["SYMBOL", "rewritten"]
 
@@ -24,11 +25,13 @@ SYMBOL = re.compile(r"(?:s|u|z|sf|uf|zf|zuf)\d{1,6}", re.ASCII)
 
 _FLOAT = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
 
-_LONGEST, _DEEPEST = 20_000, 40
+_LONGEST, _DEEPEST = 10_000, 40
 #: Digits of a number, the largest exponent, bits of a result, summands of a product that is written out.
 _DIGITS, _EXPONENT, _BITS, _TERMS = 19, 16, 2048, 2000
 #: Of a symbol: a size or a number of the data.
 _SYMBOL_BITS = 63
+#: Piecewise functions in each other, for SymPy tries each piece of one with each of the others.
+_PIECES = 100
 
 #: Functions whose result is no larger than an operand.
 _REDUCING = re.compile(
@@ -51,14 +54,17 @@ class _NoArithmeticError(Exception):
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a size as text, bounds of its result in bits and summands, and its value if it is written."""
+    """A part of a size as text, bounds of its result in bits and summands, its value if it is written, and
+    how many pieces of functions are in it."""
 
     text: str
     bits: int = 1
     terms: int = 1
     literal: int | None = None
+    pieces: int = 0
 
 
+@lru_cache(maxsize=4096)
 def rewritten(text: str) -> str | None:
     """A size, written anew; None if it is no arithmetic of small numbers."""
     if len(text) > _LONGEST:
@@ -107,10 +113,12 @@ class _Reader:
         if row == len(_ROWS):
             return self._unary()
         left = self._row(row + 1)
+        texts = [left.text]
         while operator := self._take(*_ROWS[row]):
             right = self._row(row + 1)
-            left = _bounded(_combined(operator, left, right), f"({left.text} {operator} {right.text})")
-        return left
+            left = _bounded(_combined(operator, left, right), "")
+            texts += [operator, right.text]
+        return left if len(texts) == 1 else replace(left, text=f"({' '.join(texts)})")
 
     def _unary(self) -> _Part:
         if operator := self._take("-", "+", "~"):
@@ -121,7 +129,7 @@ class _Reader:
             self.depth -= 1
             literal = None if part.literal is None or operator == "~" else part.literal
             negated = -literal if literal is not None and operator == "-" else literal
-            return _Part(f"({operator}{part.text})", part.bits, part.terms, negated)
+            return replace(part, text=f"({operator}{part.text})", literal=negated)
         return self._power()
 
     def _power(self) -> _Part:
@@ -214,16 +222,17 @@ class _Reader:
 
 
 def _combined(operator: str, left: _Part, right: _Part) -> _Part:
+    pieces = left.pieces + right.pieces
     if operator in ("+", "-"):
-        return _Part("", max(left.bits, right.bits) + 1, left.terms + right.terms)
+        return _Part("", max(left.bits, right.bits) + 1, left.terms + right.terms, None, pieces)
     if operator in ("*", "/"):
-        return _Part("", left.bits + right.bits, left.terms * right.terms)
-    return _Part("", max(left.bits, right.bits), 1)
+        return _Part("", left.bits + right.bits, left.terms * right.terms, None, pieces)
+    return _Part("", max(left.bits, right.bits), 1, None, pieces)
 
 
 def _called(name: str, operands: list[_Part]) -> _Part:
     text = f"{name}({', '.join(one.text for one in operands)})"
-    widest = max(one.bits for one in operands)
+    widest, pieces = max(one.bits for one in operands), sum(one.pieces for one in operands)
     if name in ("Add", "Mul"):
         whole = operands[0]
         for one in operands[1:]:
@@ -232,12 +241,13 @@ def _called(name: str, operands: list[_Part]) -> _Part:
     if name in _POWERS and len(operands) == 2:
         return _power(operands[0], operands[1], text)
     if name == "LShift" and len(operands) == 2 and operands[1].literal in range(64):
-        return _bounded(_Part("", operands[0].bits + 64, operands[0].terms), text)
+        return _bounded(_Part("", operands[0].bits + 64, operands[0].terms, None, pieces), text)
     if name == "RoundDecimal" and len(operands) == 2 and abs(operands[1].literal or 0) <= _DIGITS:
-        return _Part(text, widest)
+        return _Part(text, widest, 1, None, pieces)
     if _REDUCING.fullmatch(name):
         literal = operands[0].literal if name == "Integer" and len(operands) == 1 else None
-        return _Part(text, widest, 1, literal)
+        pieces += len(operands) if name == "Piecewise" else 0
+        return _bounded(_Part("", widest, 1, literal, pieces), text)
     raise _NoArithmeticError
 
 
@@ -247,10 +257,10 @@ def _power(base: _Part, exponent: _Part, text: str) -> _Part:
     half = exponent.text in ("Rational(1, 2)", "(1 / 2)", "0.5")
     if not (half or (exponent.literal is not None and size <= _EXPONENT)):
         raise _NoArithmeticError
-    return _bounded(_Part("", base.bits * max(size, 1), base.terms ** max(size, 1)), text)
+    return _bounded(_Part("", base.bits * max(size, 1), base.terms ** max(size, 1), None, base.pieces), text)
 
 
 def _bounded(part: _Part, text: str) -> _Part:
-    if part.bits > _BITS or part.terms > _TERMS:
+    if part.bits > _BITS or part.terms > _TERMS or part.pieces > _PIECES:
         raise _NoArithmeticError
-    return _Part(text, part.bits, part.terms, part.literal)
+    return replace(part, text=text)

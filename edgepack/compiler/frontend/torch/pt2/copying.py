@@ -31,7 +31,7 @@ __all__ = ["LookedThrough", "look_through"]
 #: The program that PyTorch loads.
 _MODEL = "models/model.json"
 _CONFIG = re.compile(r"data/(?:weights|constants)/.*\.json", re.IGNORECASE)
-_JSON_BYTES, _EXTRA_BYTES = 512 << 20, 16 << 20
+_JSON_BYTES, _EXTRA_BYTES = 256 << 20, 16 << 20
 
 
 @dataclass

@@ -20,7 +20,7 @@ __all__ = ["Part", "check_entries", "inner_archive", "rewritten", "small_text"]
 
 #: What torch.export.save writes, below a folder of any name.
 _ENTRIES = re.compile(
-    r"models/\w+\.json|data/(?:weights|constants)/\w+(?:\.\w+)?|data/sample_inputs/\w+\.pt|extra/[^/\\]+"
+    r"models/\w+\.json|data/(?:weights|constants)/\w+(?:\.\w+)?|data/sample_inputs/\w+\.pt|extra/.+"
     r"|archive_format|archive_version|byteorder|version|\.format_version|\.storage_alignment"
     r"|\.data/(?:version|serialization_id)"
 )

@@ -8,6 +8,7 @@ what nothing needs is emptied; objects of classes that are not PyTorch's tensors
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from edgepack.compiler.frontend.torch.pt2.calls import TARGET, library_of, text_of
@@ -49,6 +50,9 @@ __all__ = ["MAJOR", "libraries", "program"]
 
 #: Of the schema.
 MAJOR = 8
+#: Characters of all symbolic sizes that differ: SymPy takes some milliseconds for a hundred.
+_SIZES = 400_000
+_VALUES = ("sym_int_values", "sym_float_values", "sym_bool_values")
 
 _OBJECT = Never("is an object of a class, which is no data")
 _TENSOR = Record({"name": NAME})
@@ -256,17 +260,31 @@ _PROGRAM = Record(
 def program(value: Any) -> dict[str, Any]:
     """A copy of a program, of what was looked at. Raises RefusedError."""
     found: dict[str, Any] = read(_PROGRAM, value)
+    sizes = set(_sizes(found["graph_module"]["graph"]))
+    if sum(map(len, sizes)) > _SIZES:
+        raise RefusedError(f"has {len(sizes)} sizes of more than {_SIZES} characters together")
     return found
+
+
+def _graphs(graph: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A graph and those in it."""
+    yield graph
+    for node in graph["nodes"]:
+        for one in node["inputs"]:
+            if "as_graph" in one["arg"]:
+                yield from _graphs(one["arg"]["as_graph"]["graph"])
+
+
+def _sizes(graph: dict[str, Any]) -> Iterator[str]:
+    """Symbolic sizes."""
+    for one in _graphs(graph):
+        values = [value for name in _VALUES for value in one.get(name, {}).values()]
+        for tensor in one["tensor_values"].values():
+            values += [*tensor["sizes"], *tensor["strides"], tensor["storage_offset"]]
+        yield from (value["as_expr"]["expr_str"] for value in values if "as_expr" in value)
 
 
 def libraries(copy: dict[str, Any]) -> set[str]:
     """Of the operators that a program calls, what stands before the name: ``aten``."""
-    found: set[str] = set()
-    todo = [copy["graph_module"]["graph"]]
-    while todo:
-        for node in todo.pop()["nodes"]:
-            found.add(library_of(node["target"]))
-            for one in node["inputs"]:
-                if "as_graph" in one["arg"]:
-                    todo.append(one["arg"]["as_graph"]["graph"])
-    return found - {""}
+    graphs = _graphs(copy["graph_module"]["graph"])
+    return {library_of(node["target"]) for graph in graphs for node in graph["nodes"]} - {""}
