@@ -4,7 +4,7 @@
 end otherwise than with exit code 0 or 3; ``--case 4711`` runs one, and leaves its file in the working folder.
 What the schema refuses takes milliseconds; where PyTorch is, it reads the others, and exports each eighth.
 
-Cases run in forked children, some tens in each, which may take 3 GB and 60 s a case.
+Cases run in forked children, some tens in each, which may take 3 GB and 120 s a case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.mutate_program import write_case
 
 __all__ = ["Outcome", "run_cases"]
 
-_BYTES, _SECONDS, _PER_CHILD = 3 << 30, 60.0, 50
+_BYTES, _SECONDS, _PER_CHILD = 3 << 30, 120.0, 50
 #: Every so many cases a program that PyTorch reads is exported too.
 _EXPORTED = 8
 

@@ -52,13 +52,15 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     copy = folder / "checked.pt2"
     found = _looked_through(model, copy)
     torch = _torch()
-    extra = {EXTRA: ""}
     try:
         define_operators(found.libraries, str(model))
         refuse_other_operators(found.program)
         with _nothing_is_unpickled(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.load(copy, extra_files=extra)
+            from torch.export.pt2_archive._package import load_pt2  # torch.export.load hides what went wrong
+
+            contents = load_pt2(str(copy))
+            program = contents.exported_programs["model"]
     except EdgepackError:
         raise
     except RefusedError as refused:
@@ -72,7 +74,7 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
         ) from error
     finally:
         copy.unlink(missing_ok=True)
-    return program, json.loads(extra[EXTRA]) if extra[EXTRA] else {}
+    return program, json.loads(contents.extra_files.get(EXTRA, "{}"))
 
 
 def script_program(
@@ -182,5 +184,7 @@ def _not_read(model: Path, refused: RefusedError) -> ModelError:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{lines[0].rstrip('.')}." if lines else f"{type(error).__name__}."
+    """What an error says in a line; of one that PyTorch found in a node, not the node but the error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = lines[-1] if any("Original exception" in line for line in lines) else lines[0]
+    return f"{said[:300].rstrip('.')}."

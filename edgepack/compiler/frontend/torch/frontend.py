@@ -171,7 +171,7 @@ def _errors_of_pytorch(model: Path) -> Iterator[None]:
             raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise ModelError(
-            f"{model} cannot be exported by PyTorch: {lines[0].rstrip('.')}.",
+            f"{model} cannot be exported by PyTorch: {lines[0][:300].rstrip('.')}.",
             hint="Save the program again, or give edgepack.pack the module.",
             detail="".join(traceback.format_exception(error))[-4000:],
         ) from error
