@@ -26,6 +26,7 @@ from edgepack.programs.exporting import exported_program
 from edgepack.programs.flat import flattened
 from tests.support import shared_worker
 from tests.support.quantised_programs import quantised
+from tests.support.read_programs import hostile, older
 from tests.support.script_programs import scripts
 from workbench.models.evaluate import run_onnxruntime
 
@@ -329,7 +330,20 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    parts = (nested, cache, held, stream, halves, standardised, checked, refused, quantised, scripts)
+    parts = (
+        nested,
+        cache,
+        held,
+        stream,
+        halves,
+        standardised,
+        checked,
+        refused,
+        quantised,
+        scripts,
+        hostile,
+        older,
+    )
     chosen = [part for part in parts if part.__name__ in sys.argv[2:]] or parts
     found = {}
     with shared_worker.installed(setattr):

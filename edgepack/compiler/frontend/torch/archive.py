@@ -1,18 +1,16 @@
 """Reads a ``.pt2`` file without running anything of it.
 
-``torch.export.load`` trusts its file: it unpickles what calls itself a tensor, evaluates symbolic sizes as
-Python, and resolves any name below ``torch`` as an operator. So the archive is looked through first, and what
-is more than data is refused (pickles, compiled libraries, and what :mod:`.program_json` finds).
-PyTorch then reads a copy that is written of what was looked at, for two readers of zip files may see two
-archives in one file. Example inputs are read with ``weights_only=True``.
+``torch.export.load`` trusts its file: it executes ``guards_code``, writes names into Python source,
+unpickles, evaluates symbolic sizes, resolves any name below ``torch``. So the archive is read by a schema
+first (:mod:`.pt2`), what is not known is refused, and PyTorch reads a copy that is written of what was
+looked at.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-import re
-import shutil
+import struct
 import sys
 import warnings
 import zipfile
@@ -22,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.user_arrays import read_array
-from edgepack.compiler.frontend.torch.foreign import refuse_programs_of_others
-from edgepack.compiler.frontend.torch.program_json import libraries, more_than_data
+from edgepack.compiler.frontend.torch.operators import refuse_other_operators
+from edgepack.compiler.frontend.torch.pt2.copying import LookedThrough, look_through
+from edgepack.compiler.frontend.torch.pt2.forms import RefusedError
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.programs.exporting import EXTRA, exported_program
 from edgepack.programs.quantised import define_operators
@@ -34,16 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["check_archive", "load_program", "script_program"]
 
-#: What torch.export.save writes, below a folder of any name.
-_ENTRIES = re.compile(
-    r"models/\w+\.json|data/(?:weights|constants)/\w+(?:\.\w+)?|data/sample_inputs/\w+\.pt|extra/.+"
-    r"|archive_format|archive_version|byteorder|version|\.format_version|\.storage_alignment"
-    r"|\.data/(?:version|serialization_id)"
-)
-_PROGRAM = re.compile(r"models/\w+\.json")
-_CONFIG = re.compile(r"data/(?:weights|constants)/.*\.json", re.IGNORECASE)
-#: What an archive's JSON raises where it is of another form.
-_ODD = (AttributeError, KeyError, TypeError)
+#: What readers of zip files, JSON and pickles raise of damaged ones.
+_DAMAGED = (
+    zipfile.BadZipFile, OSError, ValueError, RecursionError, NotImplementedError, RuntimeError, EOFError,
+    struct.error, AttributeError, KeyError, TypeError,
+)  # fmt: skip
 
 
 def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, Any]]:
@@ -55,18 +49,22 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
     Raises:
         ModelError: the file is damaged, of another version, or holds more than data; or PyTorch is missing.
     """
-    torch = _torch()
     copy = folder / "checked.pt2"
-    called = check_archive(model, copy)
-    extra = {EXTRA: ""}
+    found = _looked_through(model, copy)
+    torch = _torch()
     try:
-        refuse_programs_of_others(model, copy)
-        define_operators(called, str(model))
+        define_operators(found.libraries, str(model))
+        refuse_other_operators(found.program)
         with _nothing_is_unpickled(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.load(copy, extra_files=extra)
+            from torch.export.pt2_archive._package import load_pt2  # torch.export.load hides what went wrong
+
+            contents = load_pt2(str(copy))
+            program = contents.exported_programs["model"]
     except EdgepackError:
         raise
+    except RefusedError as refused:
+        raise _not_read(model, refused) from None
     except Exception as error:  # PyTorch's own, of many classes
         raise ModelError(
             f"{model} cannot be read by PyTorch {torch.__version__}: {_first_line(error)}",
@@ -76,11 +74,7 @@ def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, 
         ) from error
     finally:
         copy.unlink(missing_ok=True)
-    try:
-        said = json.loads(extra[EXTRA]) if extra[EXTRA] else {}
-    except ValueError as error:
-        raise ModelError(f"{model} is damaged: {EXTRA} in it is no JSON.", hint="Export it again.") from error
-    return program, said if isinstance(said, dict) else {}
+    return program, json.loads(contents.extra_files.get(EXTRA, "{}"))
 
 
 def script_program(
@@ -110,60 +104,27 @@ def check_archive(model: Path, copy: Path | None = None) -> set[str]:
         copy: what was looked at is written there, an archive of these entries and nothing else.
 
     Returns:
-        the libraries whose operators its programs call (``aten``).
+        the libraries whose operators its program calls (``aten``).
     """
+    return _looked_through(model, copy).libraries
+
+
+def _looked_through(model: Path, copy: Path | None) -> LookedThrough:
     try:
         with zipfile.ZipFile(model) as archive:
-            called = _check_entries(model, archive)
+            found = look_through(archive, model.stat().st_size)
             if copy is not None:
-                _write(archive, copy)
-            return called
+                found.write(archive, copy)
+            return found
+    except RefusedError as refused:
+        raise _not_read(model, refused) from None
     except FileNotFoundError:
         raise ModelError(f"There is no model file {model}.", hint="Check the path.") from None
-    except (zipfile.BadZipFile, OSError, ValueError, RecursionError, NotImplementedError, *_ODD) as error:
+    except _DAMAGED as error:
         raise ModelError(
             f"{model} is no file of torch.export.save, or it is damaged: {_first_line(error)}",
             hint="Save the program again: torch.export.save(torch.export.export(module, example), path).",
         ) from error
-
-
-def _check_entries(model: Path, archive: zipfile.ZipFile) -> set[str]:
-    called: set[str] = set()
-    entries = [(one, *one.filename.partition("/")[::2]) for one in archive.infolist()]
-    if not any(_PROGRAM.fullmatch(name) for _, _, name in entries):
-        raise ModelError(
-            f"{model} holds no exported program (models/model.json).",
-            hint="TorchScript files are called .pt; pickled modules are not read.",
-        )
-    if (
-        len({name.lower() for _, _, name in entries}) < len(entries)
-        or len({top for _, top, _ in entries}) > 1
-    ):
-        raise _not_data(model, "two entries in it have one name, or it has two folders")
-    for one, _, name in entries:
-        if name.startswith("data/aotinductor/"):
-            raise _not_data(model, "it holds libraries that AOTInductor compiled")
-        if not _ENTRIES.fullmatch(name):
-            raise _not_data(model, f"{name!r:.80} in it is nothing that torch.export.save writes")
-        if one.compress_type != zipfile.ZIP_STORED:
-            raise _not_data(model, f"{name} is compressed, which torch.export.save never does")
-        if _PROGRAM.fullmatch(name):
-            text = archive.read(one).decode("utf-8")
-            if said := more_than_data(json.loads(text)):
-                raise _not_data(model, said)
-            called |= libraries(text)
-        if _CONFIG.fullmatch(name):
-            for key, payload in json.loads(archive.read(one))["config"].items():
-                if payload["use_pickle"] is not False:
-                    raise _not_data(model, f"{key!r} in it is pickled")
-    return called
-
-
-def _write(archive: zipfile.ZipFile, copy: Path) -> None:
-    with zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as made:
-        for one in archive.infolist():
-            with archive.open(one) as read, made.open(one.filename, "w", force_zip64=True) as written:
-                shutil.copyfileobj(read, written, 1 << 20)
 
 
 @contextmanager
@@ -208,13 +169,22 @@ def _torch() -> Any:
     return torch
 
 
-def _not_data(model: Path, what: str) -> ModelError:
+def _not_read(model: Path, refused: RefusedError) -> ModelError:
+    """What is said of a file that is not of the schema."""
+    if refused.instead:
+        reader = "edgepack"
+        if "{reader}" in refused.instead and sys.modules.get("torch") is not None:
+            reader = f"the installed PyTorch {sys.modules['torch'].__version__}"
+        return ModelError(refused.instead.format(model=model, reader=reader), hint=refused.hint)
+    what = f"{refused.place().strip()} {refused.what}".strip()
     return ModelError(
         f"{model} is not read: {what}, and reading it could run code of whoever made the file.",
-        hint="If it is yours, give edgepack.pack the module itself, or export it again.",
+        hint=refused.hint or "If it is yours, give edgepack.pack the module itself, or export it again.",
     )
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{lines[0].rstrip('.')}." if lines else f"{type(error).__name__}."
+    """What an error says in a line; of one that PyTorch found in a node, not the node but the error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = lines[-1] if any("Original exception" in line for line in lines) else lines[0]
+    return f"{said[:300].rstrip('.')}."

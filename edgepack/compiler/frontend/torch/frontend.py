@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +20,8 @@ from edgepack.compiler.frontend.torch.archive import load_program, script_progra
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.named import named
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
-from edgepack.errors import ModelError
+from edgepack.compiler.memory import ran_out
+from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.nested import NESTED
@@ -97,7 +100,8 @@ def record(
     with errors_name(model, exported.path):
         warned = onnx_frontend.record(exported.path, options, folder, seed=seed, inputs=given)
     if not (options.inputs or options.outputs or options.const or options.expected or options.batch):
-        record_eager(exported, folder / RECORDED, str(model))
+        with _errors_of_pytorch(model):
+            record_eager(exported, folder / RECORDED, str(model))
     return warned
 
 
@@ -137,7 +141,9 @@ def executable(model: Path, target: CpuTarget, folder: Path, stage: Callable[[st
             hint="Give the module that it was made of, with example inputs.",
         )
     stage("import")
-    write_executable(named(_flat(model, folder, ((), ())), str(model)), target, folder, str(model), stage)
+    with _errors_of_pytorch(model):
+        flat = named(_flat(model, folder, ((), ())), str(model))
+    write_executable(flat, target, folder, str(model), stage)
 
 
 @lru_cache(maxsize=1)
@@ -148,7 +154,27 @@ def _exported(model: Path, folder: Path, given: _Given) -> Exported:
         given: what TorchScript's example inputs are made of.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return export(_flat(model, folder, given), folder, str(model))
+    with _errors_of_pytorch(model):
+        return export(_flat(model, folder, given), folder, str(model))
+
+
+@contextmanager
+def _errors_of_pytorch(model: Path) -> Iterator[None]:
+    """Inside, what PyTorch raises of a file whose parts do not fit each other (of many classes, at any place)
+    is a ModelError."""
+    try:
+        yield
+    except EdgepackError:
+        raise
+    except Exception as error:
+        if ran_out(error):
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise ModelError(
+            f"{model} cannot be exported by PyTorch: {lines[0][:300].rstrip('.')}.",
+            hint="Save the program again, or give edgepack.pack the module.",
+            detail="".join(traceback.format_exception(error))[-4000:],
+        ) from error
 
 
 def _flat(model: Path, folder: Path, given: _Given) -> FlatProgram:

@@ -124,6 +124,21 @@ def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     assert "aten._linalg_eigh.default" in said["unknown"] and "bessel_j0" in said["unknown"]
 
 
+def test_what_a_file_has_pytorch_execute_is_not_executed(parts: dict[str, Any]) -> None:
+    """Code that checks inputs; names that are looked up; lines of a stack."""
+    found = parts["hostile"]
+    assert not found["executed"] and found["inputs"][-4:] == ["x", "batch_image", "batch_more_0", "gain"]
+
+
+def test_operators_are_those_whose_schema_computes_tensors(parts: dict[str, Any]) -> None:
+    said = parts["hostile"]["said"]
+    assert all("could run code" in text and "nodes[" in text for text in said.values()), said
+
+
+def test_weights_that_pytorch_pickled_are_read_from_a_new_pickle(parts: dict[str, Any]) -> None:
+    assert parts["older"]["same"] and all(parts["older"]["same"]) and not parts["older"]["tensors"]
+
+
 def quantised_parts(parts: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = parts["quantised"]
     if not found:
