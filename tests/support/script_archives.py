@@ -129,9 +129,9 @@ def module(name: str = "__torch__.M", **attributes: Any) -> Made:
     return Made(name, Pairs(list({"training": False, **attributes}.items())))
 
 
-def entries(code: str | Mapping[str, str] = ADDS, root: Any = None, constants: Any = (), **storages: bytes) -> dict[
-    str, bytes
-]:  # fmt: skip
+def entries(
+    code: str | Mapping[str, str] = ADDS, root: Any = None, constants: Any = (), **storages: bytes
+) -> dict[str, bytes]:
     """What is in an archive, by name below its folder.
 
     Args:

@@ -175,7 +175,8 @@ def test_what_runs_while_pytorch_reads_the_file_is_a_line_of_arithmetic(tmp_path
 
 def test_comments_continued_lines_and_escapes_do_not_reach_pytorch(tmp_path: Path) -> None:
     """Which its lexer reads otherwise than Python's (``# type:`` is a type there)."""
-    body = "# type: (Tensor) -> Tensor\n    y = torch.add( x,\\\n  0x10)\n    return torch.add(y, '\\x41' r'\\n')"
+    body = "# type: (Tensor) -> Tensor\n    y = torch.add( x,\\\n  0x10)\n"
+    body += "    return torch.add(y, '\\x41' r'\\n')"
     copy = checked(tmp_path, entries(calls(body)))["code/__torch__.py"].decode()
     assert copy.splitlines()[-2:] == ["    y = torch.add(x, 16)", '    return torch.add(y, "A\\\\n")']
 
