@@ -69,7 +69,8 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
 
     Raises:
         ConfigError: the example does not fit the module.
-        ModelError: it cannot be exported: the line of Python that decides on data is named.
+        ModelError: it cannot be exported: the line of Python that decides on data is named; or it is
+            TorchScript that raises.
     """
     import torch
 
@@ -89,12 +90,18 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
     alone = isinstance(example_inputs, torch.Tensor)
     arguments = () if keywords else ((example_inputs,) if alone else tuple(example_inputs))
     called = getattr(module, "original_name", "") or type(module).__name__
-    module = as_module(module) if is_script(module) else module
+    script = is_script(module)
+    module = as_module(module) if script else module
     try:
         with torch.no_grad():  # on copies of its buffers, which a run may write to
             buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
             torch.func.functional_call(module, buffers, arguments, keywords)
     except Exception as error:  # whatever the module raises
+        if script:
+            raise ModelError(
+                f"{called} cannot be run with the example inputs: {_line(error)}",
+                hint="Give inputs of the shapes and types that it takes; where these are, it is damaged.",
+            ) from error
         raise ConfigError(
             f"The module does not take the example inputs: {_line(error)}",
             hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",

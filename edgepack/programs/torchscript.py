@@ -14,8 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.errors import ConfigError, ModelError
-from edgepack.programs.torchscript_archive import check_script
+from edgepack.errors import ConfigError, EdgepackError, ModelError
+from edgepack.programs.quantised import define_operators
+from edgepack.programs.torchscript_archive import check_script, refused_script
+from edgepack.programs.torchscript_graph import check_graphs
+from edgepack.programs.torchscript_operators import QUANTISED, others_of
+from edgepack.programs.torchscript_types import Refused
 
 if TYPE_CHECKING:
     import torch
@@ -38,14 +42,22 @@ def load_script(model: Path, folder: Path) -> torch.jit.ScriptModule:
         folder: where a copy of what was looked at is while PyTorch reads it.
 
     Raises:
-        ModelError: the file is no TorchScript, is damaged, or holds what reads or writes files.
+        ModelError: the file is no TorchScript, is damaged, or computes more than arithmetic on tensors.
     """
     import torch
 
+    define_operators([QUANTISED], str(model))
     checked = folder / "checked.pt"
-    check_script(model, checked)
+    unit = torch._C.CompilationUnit()
     try:
-        return torch.jit.load(str(checked), map_location="cpu")
+        check_script(model, checked, others_of(torch._C._jit_get_all_schemas()))
+        found = torch._C.import_ir_module(unit, str(checked), torch.device("cpu"), {}, False)
+        check_graphs(unit.get_functions())
+        return torch.jit._recursive.wrap_cpp_module(found)
+    except EdgepackError:
+        raise
+    except Refused as refused:
+        raise refused_script(model, str(refused)) from None
     except Exception as error:  # PyTorch's own, of many classes
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
@@ -87,7 +99,12 @@ def as_module(script: torch.jit.ScriptModule) -> torch.nn.Module:
             return own(*arguments, **keywords)
 
     named = [
-        inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in _arguments(script)
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=one.default_value if one.has_default_value() else inspect.Parameter.empty,
+        )
+        for one in _arguments(script)
     ]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     Traced.forward.__signature__ = inspect.Signature([itself, *named])  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.torch.archive import script_program
 from edgepack.compiler.frontend.torch.to_onnx import export
 from edgepack.programs.exporting import exported, exported_program
 from edgepack.programs.flat import flattened
+from tests.support.script_modules import harmful, honest
 from workbench.models.evaluate import run_onnxruntime
 
 __all__ = ["scripts"]
@@ -100,6 +101,9 @@ def scripts(folder: Path) -> dict[str, Any]:
             folder, "trained", exported_program(torch.jit.script(nn.Sequential(nn.Dropout())).train(), x)
         ),
     }
+    for name, part in (("honest", honest), ("harmful", harmful)):
+        (folder / name).mkdir()
+        found[name] = part(folder / name)
     for name, case in refused.items():
         try:
             case()

@@ -177,6 +177,22 @@ def test_torchscript_keeps_names_and_state(parts: dict[str, Any]) -> None:
     assert all(found[name]["worst"] < 1e-5 for name in ("file", "recurrent", "traced"))
 
 
+def test_torchscript_of_many_kinds_computes_what_was_saved(parts: dict[str, Any]) -> None:
+    """Control flow, texts, classes, an interface, recurrent layers, attention; scripted, traced, frozen."""
+    found = parts["scripts"]["honest"]
+    assert len(found) > 10 and {name: said for name, said in found.items() if said != "same"} == {}
+
+
+def test_harmful_torchscript_is_one_sentence_and_leaves_no_file(parts: dict[str, Any]) -> None:
+    """It would write files, read beyond its tensors, take all memory, or not end."""
+    found = parts["scripts"]["harmful"]
+    assert len(found) > 20
+    assert {name: said for name, said in found.items() if said[0] != "ModelError" or len(said) > 2} == {}
+    assert "holds a call of torch.from_file" in found["blank"][1]
+    assert "takes a __torch__.M for a __torch__.Two" in found["cast"][1]
+    assert "can't allocate memory" in found["memory"][1]
+
+
 def test_torchscript_that_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     said = parts["scripts"]
     assert "gain is open" in said["open"] and "--input gain=FILE.npy" in said["open"]
