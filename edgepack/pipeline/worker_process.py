@@ -89,6 +89,8 @@ class Worker:
             OutOfTimeError: there is no more time; the child has been ended.
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.
+            ModelError: as the child reported; it took more memory than there is, or crashed while somebody else's
+                program ran the model.
         """
         text = json.dumps({"task": job.task, **job.to_json()}, indent=1)  # ASCII: not all paths are UTF-8
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
@@ -177,6 +179,12 @@ class Worker:
                 hint=f"Compile it on a machine with more memory, or cut it (--inputs, --outputs). {hint}",
                 detail=tail,
             )
+        if watch.running:
+            raise ModelError(
+                f"{watch.running} does not survive {job.model.name}: it {how} {watch.where}.",
+                hint=f"Run the model with it alone to see why: the file may be damaged. {hint}",
+                detail=tail,
+            )
         raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
 
 
@@ -223,6 +231,7 @@ class _Watch:
         self.progress = progress
         self.stage = "start"
         self.kernel = ""
+        self.running = ""
         self.warnings: list[str] = []
         self.noise: deque[str] = deque(maxlen=_MOST_NOISE)
         self.error: EdgepackError | None = None
@@ -243,6 +252,8 @@ class _Watch:
         elif kind == "kernel":
             self.kernel = str(event.get("name", ""))
             self.progress(self.stage, self.kernel)
+        elif kind == "running":
+            self.running = str(event.get("name", ""))
         elif kind == "warning":
             self.warnings.append(str(event.get("text", "")))
         elif kind == "error":
