@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from edgepack.cli.output import Settings, hint_lines, say, settings_of
 from edgepack.cli.signals import run_cleanly
+from edgepack.cli.streams import with_safe_streams
 from edgepack.errors import EdgepackError, EdgepackWarning
 from edgepack.text.printable import printable
 from edgepack.text.spelling import at_the_command_line
@@ -69,6 +70,15 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command; a pipe of a program that has ended is no reader who has left, as click takes it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            from edgepack.system.boundary import internal_error
+
+            raise internal_error(error, f"command: {ctx.invoked_subcommand}") from error
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands' names, without importing them all, and the options."""
         named = [(name, text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
@@ -116,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code.
     """
-    return run_cleanly(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return with_safe_streams(lambda: run_cleanly(lambda: _run(arguments)))
 
 
 def _run(arguments: list[str]) -> int:
@@ -141,19 +152,13 @@ def _answer(arguments: list[str], settings: Settings) -> int:
         return 2
     except click.Abort:  # click's for KeyboardInterrupt
         raise KeyboardInterrupt from None
-    except SystemExit as end:
-        # Where the reader has gone (`edgepack inspect | head`), click leaves with 1, and with no other: it is
-        # not an error.
-        if end.code == 1:
-            return 0
-        raise
     except Exception as error:
-        from edgepack.system.boundary import internal_error
+        from edgepack.system.boundary import translated
 
-        internal = internal_error(error, f"arguments: {arguments}")
-        internal.__cause__ = error
-        _report(internal, settings)
-        return internal.exit_code
+        said = translated(error, f"arguments: {arguments}")
+        said.__cause__ = error
+        _report(said, settings)
+        return said.exit_code
 
 
 def _show_warning(

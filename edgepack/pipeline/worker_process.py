@@ -29,6 +29,7 @@ from edgepack.system.disk_errors import blamed
 from edgepack.system.log import save_log
 from edgepack.system.process import ends_with_siblings, kill_group, start
 from edgepack.system.progress import Progress
+from edgepack.system.refusals import lacked_memory
 from edgepack.system.temporary import temporary_folder
 
 __all__ = ["Worker", "worker_command"]
@@ -159,7 +160,8 @@ class Worker:
         code = None if watch.done or watch.error is not None else process.wait()
         log = "".join(watch.noise) + self._errors.text(ended=code is not None)
         self.close()
-        if (refused := blamed(log, code or 0)) is not None:
+        no_memory = bool(code) and lacked_memory(log) and watch.stage != "start"
+        if not no_memory and (refused := blamed(log, code or 0)) is not None:
             raise refused
         head = f"model: {job.model.name}\nexit code: {code}\nstage: {watch.stage}\nkernel: {watch.kernel}\n\n"
         hint = _log_hint(job.model.stem, head + log)
@@ -173,7 +175,7 @@ class Worker:
             how = f"was ended by {signal_name(-code)}"
         else:
             how = f"ended with exit code {code}"
-        if code == -9:  # nobody but the system's out-of-memory killer sends it unasked
+        if code == -9 or no_memory:  # nobody but the system's out-of-memory killer sends SIGKILL unasked
             raise ModelError(
                 f"Compiling {job.model.name} took more memory than there is: it was ended {watch.where}.",
                 hint=f"Compile it on a machine with more memory, or cut it (--inputs, --outputs). {hint}",

@@ -14,7 +14,28 @@ from edgepack.compiler.frontend.tflite.schema import numbers_of, schema, tables
 
 __all__ = ["changed_tables"]
 
-_NUMBERS = (-(2**31), -1000, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 16, 127, 128, 255, 1000, 65536, 2**20, 2**31 - 1)
+_NUMBERS = (
+    -(2**31),
+    -1000,
+    -3,
+    -2,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    16,
+    127,
+    128,
+    255,
+    1000,
+    65536,
+    2**20,
+    2**31 - 1,
+)
 
 
 def changed_tables(content: bytes, case: int) -> bytes:
@@ -54,7 +75,9 @@ def _change(table: Any, field: Any, random: np.random.Generator) -> None:
         if field.is_union:
             setattr(table, f"{field.name}Type", 0)
     elif field.is_union:
-        number, name = list(numbers_of(field.enum).items())[int(random.integers(1, len(numbers_of(field.enum))))]
+        number, name = list(numbers_of(field.enum).items())[
+            int(random.integers(1, len(numbers_of(field.enum))))
+        ]
         setattr(table, f"{field.name}Type", number)
         setattr(table, field.name, getattr(schema(), f"{name}T")())
     elif field.form and field.is_vector:

@@ -34,7 +34,15 @@ IDENTIFIER = b"TFL3"
 _MOST_DIMENSIONS, _MOST_ELEMENTS = 16, 1 << 40
 
 #: Largest magnitudes of zero points.
-_ZERO_POINTS = {"int2": 2, "int4": 8, "uint4": 15, "int8": 128, "uint8": 255, "int16": 1 << 15, "int32": 1 << 31}
+_ZERO_POINTS = {
+    "int2": 2,
+    "int4": 8,
+    "uint4": 15,
+    "int8": 128,
+    "uint8": 255,
+    "int16": 1 << 15,
+    "int32": 1 << 31,
+}
 
 #: The signature that is used where there are several.
 _SERVED = "serving_default"

@@ -11,6 +11,7 @@ from types import ModuleType
 
 from edgepack.compiler.frontend.tflite.schema_text import SCHEMA
 from edgepack.errors import ConfigError
+from edgepack.system.refusals import exhausted
 
 __all__ = ["SCALARS", "Field", "Table", "numbers_of", "schema", "tables"]
 
@@ -73,7 +74,7 @@ def schema() -> ModuleType:
     try:
         from ai_edge_litert import schema_py_generated
     except ImportError as error:
-        raise ConfigError(
+        raise exhausted(error) or ConfigError(
             "TFLite models are read by LiteRT, which is not installed.",
             hint='Install it with pip install "edgepack[tflite]".',
             detail=str(error),

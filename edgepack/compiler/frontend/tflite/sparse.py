@@ -32,7 +32,9 @@ def dense(values: NDArray[Any], shape: Sequence[int], sparsity: Any) -> NDArray[
     rank = len(shape)
     if sorted(order) != list(range(rank + len(blocks))) or len(levels) != len(order):
         raise DamagedError("a sparse tensor's traversal is none of its dimensions")
-    extents = _extents(shape, blocks, [int(levels[order.index(rank + at)].denseSize) for at in range(len(blocks))])
+    extents = _extents(
+        shape, blocks, [int(levels[order.index(rank + at)].denseSize) for at in range(len(blocks))]
+    )
     place, coordinates = np.zeros(1, np.int64), dict[int, Any]()
     for dimension, level in zip(order, levels, strict=True):
         place, counts, inner = _entered(level, place, extents[dimension])

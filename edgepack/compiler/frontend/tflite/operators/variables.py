@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.tflite.branches import VARIABLES, with_called_graphs
 from edgepack.compiler.frontend.tflite.model import Model, Subgraph, Tensor
 from edgepack.errors import ModelError
+from edgepack.plan.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,6 +151,11 @@ def _initialise(model: Model, index: int, found: dict[str, _Variable]) -> None:
 def _initial(variable: _Variable, like: Tensor) -> NDArray[Any]:
     import numpy as np
 
+    if like.dtype not in DTYPES:
+        raise ModelError(
+            f"The variable {variable.name!r} is of {like.dtype}, which edgepack does not have.",
+            hint="Convert the model with states of numbers.",
+        )
     zero = like.quantisation.zero[0] if like.quantisation is not None else 0
     if variable.initial is None:
         return np.full(like.shape, zero, like.dtype)
