@@ -71,7 +71,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command; a pipe of a program that has ended is no reader who has left, as click takes it."""
+        """Runs the command. A broken pipe is that of a program which has ended: click would leave in
+        silence."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:

@@ -1,7 +1,7 @@
 """Standard output and standard error as they may be: closed, full, or with nobody who reads.
 
-What is written there never ends the work. Who pipes a command into ``head`` gets its exit code all the same; a
-standard output that takes nothing, for its disk is full, say, is said once, at the end.
+What is written there never ends the work. Who pipes a command into ``head`` gets its exit code all the same;
+a standard output that takes nothing, for its disk is full, say, is said once, at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["with_safe_streams"]
 #: Seconds after which a stream that takes nothing now, and does not wait itself, is tried again.
 _LATER = 0.01
 
-#: The exit code where results could not be printed: what :class:`~edgepack.errors.ConfigError` has, as for a folder
-#: that is full.
+#: The exit code where results could not be printed: what :class:`~edgepack.errors.ConfigError` has, as for a
+#: folder that is full.
 _UNWRITABLE = 2
 
 #: What a pipe says that nobody reads any more; on Windows the second.
@@ -69,9 +69,9 @@ def with_safe_streams(function: Callable[[], int]) -> int:
     """
     if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
         return function()  # somebody else's, a test's say, or these already
-    with _safe() as output:
+    with _safe() as (text, output):
         code = function()
-        sys.stdout.flush()
+        text.flush()
         failed = output.error
         if failed is None or failed.errno in _UNREAD:
             return code
@@ -84,23 +84,25 @@ def with_safe_streams(function: Callable[[], int]) -> int:
 
 
 @contextmanager
-def _safe() -> Iterator[_Tolerant]:
-    """Replaces both streams; yields what standard output writes to."""
+def _safe() -> Iterator[tuple[TextIO, _Tolerant]]:
+    """Replaces both streams; yields standard output, and what it writes to."""
     kept = sys.stdout, sys.stderr
     _open_closed()
-    output, sys.stdout = _tolerant(sys.stdout, 1)
-    _, sys.stderr = _tolerant(sys.stderr, 2)
+    output, text = _tolerant(sys.stdout, 1)
+    _, errors = _tolerant(sys.stderr, 2)
+    sys.stdout, sys.stderr = text, errors
     try:
-        yield output
+        yield text, output
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in (text, errors):
             with suppress(OSError, ValueError):
                 stream.flush()
         sys.stdout, sys.stderr = kept
 
 
 def _open_closed() -> None:
-    """Standard streams that are closed lead nowhere: else the next file that is opened would be one of them."""
+    """Standard streams that are closed lead nowhere: else the next file that is opened would be one of
+    them."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -117,7 +119,7 @@ def _tolerant(stream: TextIO | None, descriptor: int) -> tuple[_Tolerant, TextIO
             stream.flush()
     made = _Tolerant(io.FileIO(descriptor, "w", closefd=False) if raw is None else raw)
     text = io.TextIOWrapper(
-        io.BufferedWriter(made),
+        io.BufferedWriter(made),  # type: ignore[type-var]
         encoding=getattr(stream, "encoding", None) or "utf-8",
         errors=getattr(stream, "errors", None) or "backslashreplace",
         line_buffering=descriptor == 2 or made.isatty() or raw is buffer,

@@ -90,8 +90,8 @@ class Worker:
             OutOfTimeError: there is no more time; the child has been ended.
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.
-            ModelError: as the child reported; it took more memory than there is, or crashed while somebody else's
-                program ran the model.
+            ModelError: as the child reported; it took more memory than there is, or crashed while somebody
+                else's program ran the model.
         """
         text = json.dumps({"task": job.task, **job.to_json()}, indent=1)  # ASCII: not all paths are UTF-8
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")

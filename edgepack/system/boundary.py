@@ -83,8 +83,8 @@ def internal_error(error: Exception, what: str) -> InternalError:
 
 
 def translated(error: Exception, what: str) -> EdgepackError:
-    """An exception that is no EdgepackError as one: what the system refuses is the user's to mend, anything else a
-    defect.
+    """An exception that is no EdgepackError as one: what the system refuses is the user's to mend, anything
+    else a defect.
 
     Args:
         what: what was being done, for the log.

@@ -77,8 +77,8 @@ def refusal(error: OSError) -> ConfigError | None:
 
 
 def blamed(output: str, code: int) -> ConfigError | None:
-    """The error for a program that failed because it could not write, or for want of descriptors, memory or threads;
-    None where nothing says so.
+    """The error for a program that failed because it could not write, or for want of descriptors, memory or
+    threads; None where nothing says so.
 
     Args:
         output: what it printed.

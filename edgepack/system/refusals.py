@@ -1,4 +1,5 @@
-"""What the system refuses a process, in a sentence: files, descriptors, memory, threads, its working folder."""
+"""What the system refuses a process, in a sentence: files, descriptors, memory, threads, its working
+folder."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def refused_by_the_system(error: BaseException) -> ConfigError | None:
 
 
 def exhausted(error: BaseException) -> ConfigError | None:
-    """The error where descriptors, memory or threads have run out, or that is why another exception was raised; None
-    for any other."""
+    """The error where descriptors, memory or threads have run out, or that is why another exception was
+    raised; None for any other."""
     for one in _chain(error):
         number = one.errno if isinstance(one, OSError) else None
         if number in (errno.EMFILE, errno.ENFILE) or _says(one, _DESCRIPTORS):
@@ -64,8 +65,8 @@ def exhausted(error: BaseException) -> ConfigError | None:
 
 
 def said_by_a_program(output: str) -> ConfigError | None:
-    """The error for a program that failed for want of descriptors, memory or threads; None where it says nothing of
-    them."""
+    """The error for a program that failed for want of descriptors, memory or threads; None where it says
+    nothing of them."""
     for pattern, made in ((_DESCRIPTORS, _descriptors), (_MEMORY, _memory), (_THREADS, _threads)):
         if pattern.search(output):
             return made()

@@ -179,7 +179,8 @@ def _run(case: int) -> tuple[int, str]:
         beside.mkdir()
         model = str(write_case(case, beside))
         common = {
-            "frontend": "tflite" if case >= FIRST_TFLITE else "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
+            "frontend": "tflite" if case >= FIRST_TFLITE else "onnx", "model": model,
+            "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
             "cut_outputs": [], "batch": 0, "weights": None, "maxima": _maxima(case), "seed": 0, "inputs": {},
             "limits": Limits().to_json(), "precision": None, "strict_math": False, "const": {},
             "tuned": [],

@@ -1,5 +1,5 @@
-"""Changes what a TFLite file says, by a number, and writes a whole file again: one that a reader of flatbuffers
-takes, for what comes behind it."""
+"""Changes what a TFLite file says, by a number, and writes a whole file again: one that a reader of
+flatbuffers takes, for what comes behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which subgraphs call which: all that are called are there, and none calls itself, also not by way of others."""
+"""Which subgraphs call which: all that are called are there, and none calls itself, also not by way of
+others."""
 
 from __future__ import annotations
 

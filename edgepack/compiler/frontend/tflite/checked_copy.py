@@ -1,7 +1,7 @@
 """The file that LiteRT is given: written of what was read and checked, and never the user's own.
 
-No two offsets of it are the same, and nothing is in it that nobody looked at. What a run does not need is left
-out: metadata, signatures, options of custom operators, numbers of types that edgepack does not read.
+No two offsets of it are the same, and nothing is in it that nobody looked at. Left out is what a run does not
+need: metadata, signatures, options of custom operators, numbers of types that edgepack does not read.
 """
 
 from __future__ import annotations

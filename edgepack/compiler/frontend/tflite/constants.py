@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Constants"]
 
-#: Bytes that all constants together may take: a multiple of the file, and what any file may have. Tensors share
-#: buffers (a subgraph for each signature), and sparse ones become dense.
+#: Bytes that all constants together may take: a multiple of the file, and what any file may have. Tensors
+#: share buffers (a subgraph for each signature), and sparse ones become dense.
 _MOST_TIMES, _MOST_ALWAYS = 16, 1 << 28
 
 #: Types whose constants no operator reads here.
@@ -38,8 +38,8 @@ class Constants:
         """The constant that a tensor is; None of one that is computed.
 
         Raises:
-            DamagedError: there is no such buffer, it does not fit the tensor's shape, or all constants take more
-                than a file of this size may need.
+            DamagedError: there is no such buffer, it does not fit the tensor's shape, or all constants take
+                more than a file of this size may need.
         """
         import numpy as np
 

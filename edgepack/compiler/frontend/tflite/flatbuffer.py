@@ -1,9 +1,9 @@
 """Reads a flatbuffer by TFLite's schema: nothing of it is believed that is not looked at here.
 
-What a file says of itself is offsets, and nothing keeps two from being the same: a file of some hundred KB can
-say that it has as many tables as it has pairs of bytes. So each visit of a table, a vector or a text counts,
-also of the same one again, and all together may be a few times as long as the file. The schema bounds how
-deep tables lie in each other: none holds one of its own kind.
+What a file says of itself is offsets, and nothing keeps two from being the same: a file of some hundred KB
+can say that it has as many tables as it has pairs of bytes. So each visit of a table, a vector or a text
+counts, also of the same one again, and all together may be a few times as long as the file. The schema bounds
+how deep tables lie in each other: none holds one of its own kind.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Reader:
 
     def offset(self, place: int, what: str) -> int:
         """Where what is referred to at a place lies."""
-        found = self._number("I", place, what)
+        found: int = self._number("I", place, what)
         if found < 4:
             raise DamagedError(f"{what} refers to itself")
         return place + found

@@ -177,8 +177,8 @@ def _give_options(one: Any, operator: Operator) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The interpreter runs. Nothing of what it prints goes to standard error, where users look for what edgepack
-    says."""
+    """The interpreter runs. Nothing of what it prints goes to standard error, where users look for what
+    edgepack says."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)

@@ -51,8 +51,8 @@ class Tensor:
         quantisation: what its integers mean; None where they are numbers.
         data: of a constant; None of what is computed.
         variable: whether it keeps what an operator leaves in it for the next run.
-        in_blocks: whether its integers are quantised in another way than ``quantisation`` can say (in blocks of
-            an axis, along several axes, in one of its own).
+        in_blocks: whether its integers are quantised in another way than ``quantisation`` can say (in blocks
+            of an axis, along several axes, in one of its own).
     """
 
     index: int

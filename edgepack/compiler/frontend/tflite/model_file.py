@@ -153,7 +153,8 @@ def _subgraph(read: Any, constants: Constants, codes: Sequence[tuple[str, int, b
 
 
 def _check_computed_once(graph: Subgraph) -> None:
-    """An interpreter writes what operators compute, and what it is given: neither twice, nor into a constant."""
+    """An interpreter writes what operators compute, and what it is given: neither twice, nor into a
+    constant."""
     written = set[int]()
     for index in (*graph.inputs, *(index for one in graph.operators for index in one.outputs)):
         tensor = graph.tensors[index]

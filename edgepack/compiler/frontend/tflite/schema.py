@@ -1,5 +1,5 @@
-"""TFLite's schema: the fields of each table (``schema_text.py``), and the classes of the installed LiteRT, which
-have their defaults and the values of enums."""
+"""TFLite's schema: the fields of each table (``schema_text.py``), and the classes of the installed LiteRT,
+which have their defaults and the values of enums."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The schema of TFLite files as text: version 3, with what LiteRT 2.3 has added.
 
 Enums' values and fields' defaults are not in it: they are those of the installed LiteRT. Fields are called as
-flatc calls them in Python. Derived from ``tensorflow/compiler/mlir/lite/schema/schema.fbs`` (Apache-2.0); a test
-compares it with LiteRT's classes. It is Python, and no ``.fbs`` file, for the cache knows sources by it.
+flatc calls them in Python. Derived from ``tensorflow/compiler/mlir/lite/schema/schema.fbs`` (Apache-2.0); a
+test compares it with LiteRT's classes. It is Python, and no ``.fbs`` file, for the cache knows sources by it.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def _whole(given: Any) -> list[int]:
 
 
 def _extents(shape: Sequence[int], blocks: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """The extents of all dimensions of the traversal: those of the shape, in blocks where it has such, and those
-    of the blocks."""
+    """The extents of all dimensions of the traversal: those of the shape, in blocks where it has such, and
+    those of the blocks."""
     extents = [*shape, *sizes]
     for axis, size in zip(blocks, sizes, strict=True):
         if not 0 <= axis < len(shape) or size < 1 or extents[axis] % size:
