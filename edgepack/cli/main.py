@@ -111,7 +111,8 @@ def cli(ctx: click.Context, quiet: bool, verbose: bool) -> None:
     \b
     Exit codes: 0 done; 1 the thing asked about failed (a mismatch, a check); 2 wrong usage or configuration;
     3 the model cannot be compiled; 4 a toolchain is missing or failed; 5 an internal error, with a saved log;
-    130 and 143 after Ctrl-C and SIGTERM, with nothing half made left.
+    130 and 143 after Ctrl-C and SIGTERM, with nothing half made left. A reader that leaves (| head) changes
+    none of these; results that could not be printed, for the disk is full, are 2.
     """
     settings = settings_of(ctx)
     settings.quiet |= quiet

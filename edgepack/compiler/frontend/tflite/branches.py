@@ -138,13 +138,15 @@ class _Resolver:
         return made, [places[i] for i in graph.outputs]
 
     def _count(self, graph: Subgraph) -> None:
-        self._operators += len(graph.operators)
+        """Counts what is written of a graph: the graphs inside it again for each copy."""
         self._tensors += len(graph.tensors)
-        if self._operators > _MOST_OPERATORS or self._tensors > _MOST_TENSORS:
-            raise ModelError(
-                "Branches of the model, written out, have too many operators.",
-                hint="Convert the model again.",
-            )
+        for _ in graph.all_operators():
+            self._operators += 1
+            if self._operators > _MOST_OPERATORS or self._tensors > _MOST_TENSORS:
+                raise ModelError(
+                    "Branches of the model, written out, have too many operators.",
+                    hint="Convert the model again.",
+                )
 
 
 class _Tensors:
