@@ -28,8 +28,7 @@ EXHAUSTED = {
         "There is too little memory",
     ),
     "threads": (RuntimeError("can't start new thread"), "No more processes or threads|too little memory"),
-    "processes": (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "No more
-    processes|memory"),
+    "processes": (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "No more|memory"),
 }
 
 
@@ -49,8 +48,9 @@ def test_what_has_run_out_is_said_also_of_what_it_led_to(what: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("error", [ValueError("Too many open files"), KeyError("MemoryError"),
-OSError(errno.EIO, "")])
+@pytest.mark.parametrize(
+    "error", [ValueError("Too many open files"), KeyError("MemoryError"), OSError(5, "")]
+)
 def test_a_name_that_sounds_like_it_is_not_taken_for_it(error: Exception) -> None:
     assert exhausted(error) is None
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install edgepack[tflite]")
 
-from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend import tflite
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.tflite import interpreter, resized
 from edgepack.compiler.frontend.tflite.checked_copy import checked_copy
 from edgepack.compiler.frontend.tflite.flatbuffer import read_tables
@@ -68,8 +68,13 @@ def test_a_copy_of_a_copy_is_the_same(tmp_path: Path) -> None:
 def test_litert_never_sees_the_file(exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where other sizes are asked for."""
     given, opened = list[bytes](), interpreter._opened
-    monkeypatch.setattr(interpreter, "_opened", lambda model, shapes: given.append(model) or opened(model,
-    shapes)) writer = Writer()
+
+    def noted(model: bytes, shapes: Any) -> Any:
+        given.append(model)
+        return opened(model, shapes)
+
+    monkeypatch.setattr(interpreter, "_opened", noted)
+    writer = Writer()
     kind, scale = ("int8", 0.5) if exact else ("float32", None)
     x, y = (writer.tensor([1, 4, 4, 2], kind, scale, name=name) for name in "xy")
     writer.operator(
