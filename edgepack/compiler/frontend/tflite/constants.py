@@ -60,6 +60,8 @@ class Constants:
         else:
             return None
         self._count(prod(shape) * kind.itemsize)
+        if len(content) % kind.itemsize:
+            raise DamagedError(f"tensor {name!r} of {dtype} has {len(content)} bytes")
         if sparsity is not None:
             return dense(np.frombuffer(content, kind), shape, sparsity)
         if len(content) != prod(shape) * kind.itemsize:

@@ -69,6 +69,12 @@ def read_model(path: Path) -> Model:
         return _model(read_tables(data), len(data))
     except DamagedError as error:
         raise ModelError(f"{path} is no valid TFLite model: {error}.", hint=_DAMAGED) from error
+    except (ValueError, OverflowError, IndexError) as error:  # of NumPy's, say, whom a number does not fit
+        raise ModelError(
+            f"{path} is no valid TFLite model: what it says does not fit together.",
+            hint=_DAMAGED,
+            detail=f"{type(error).__name__}: {error}",
+        ) from error
 
 
 def _model(read: Any, size: int) -> Model:

@@ -308,6 +308,13 @@ def test_sparse_constants_fit_their_shapes(what: str, tmp_path: Path) -> None:
         read_model(written(_sparse(change), tmp_path))
 
 
+def test_half_a_number_of_a_sparse_constant_is_refused(tmp_path: Path) -> None:
+    model = read_tables(_sparse(lambda _: None))
+    model.buffers[1].data = model.buffers[1].data[:-1]
+    with pytest.raises(ModelError, match="tensor 'x' of float32 has 23 bytes"):
+        read_model(written(packed(model), tmp_path))
+
+
 def test_constants_of_all_tensors_together_take_a_multiple_of_the_file(tmp_path: Path) -> None:
     """Each is the same buffer, and would be a tensor of its own here."""
     writer = Writer()
