@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from edgepack.cli.signals import run_cleanly
+from edgepack.cli.streams import with_safe_streams
 
 __all__ = ["main"]
 
@@ -17,7 +18,7 @@ def main() -> int:
 
         return run_arguments()
 
-    return run_cleanly(run, last=True)
+    return with_safe_streams(lambda: run_cleanly(run, last=True))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from edgepack.cli.output import Settings, hint_lines, say, settings_of
 from edgepack.cli.signals import run_cleanly
+from edgepack.cli.streams import with_safe_streams
 from edgepack.errors import EdgepackError, EdgepackWarning
 from edgepack.text.printable import printable
 from edgepack.text.spelling import at_the_command_line
@@ -69,6 +70,16 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command. A broken pipe is that of a program which has ended: click would leave in
+        silence."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            from edgepack.system.boundary import internal_error
+
+            raise internal_error(error, f"command: {ctx.invoked_subcommand}") from error
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands' names, without importing them all, and the options."""
         named = [(name, text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
@@ -100,7 +111,8 @@ def cli(ctx: click.Context, quiet: bool, verbose: bool) -> None:
     \b
     Exit codes: 0 done; 1 the thing asked about failed (a mismatch, a check); 2 wrong usage or configuration;
     3 the model cannot be compiled; 4 a toolchain is missing or failed; 5 an internal error, with a saved log;
-    130 and 143 after Ctrl-C and SIGTERM, with nothing half made left.
+    130 and 143 after Ctrl-C and SIGTERM, with nothing half made left. A reader that leaves (| head) changes
+    none of these; results that could not be printed, for the disk is full, are 2.
     """
     settings = settings_of(ctx)
     settings.quiet |= quiet
@@ -116,7 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code.
     """
-    return run_cleanly(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return with_safe_streams(lambda: run_cleanly(lambda: _run(arguments)))
 
 
 def _run(arguments: list[str]) -> int:
@@ -141,19 +154,13 @@ def _answer(arguments: list[str], settings: Settings) -> int:
         return 2
     except click.Abort:  # click's for KeyboardInterrupt
         raise KeyboardInterrupt from None
-    except SystemExit as end:
-        # Where the reader has gone (`edgepack inspect | head`), click leaves with 1, and with no other: it is
-        # not an error.
-        if end.code == 1:
-            return 0
-        raise
     except Exception as error:
-        from edgepack.system.boundary import internal_error
+        from edgepack.system.boundary import translated
 
-        internal = internal_error(error, f"arguments: {arguments}")
-        internal.__cause__ = error
-        _report(internal, settings)
-        return internal.exit_code
+        said = translated(error, f"arguments: {arguments}")
+        said.__cause__ = error
+        _report(said, settings)
+        return said.exit_code
 
 
 def _show_warning(

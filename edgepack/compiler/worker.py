@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.choose import choose, frontend_of
 from edgepack.compiler.memory import limit_to_available
-from edgepack.compiler.reporter import Reporter
+from edgepack.compiler.reporter import Reporter, hearing
 from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.system.confinement import confine_as_granted
 from edgepack.system.guardian import end_with_parent
@@ -55,6 +55,9 @@ class Events(Reporter):
 
     def stage(self, name: str) -> None:
         self.send(event="stage", name=name)
+
+    def running(self, name: str) -> None:
+        self.send(event="running", name=name)
 
 
 def _frontend(job: dict[str, Any]) -> Frontend:
@@ -258,7 +261,8 @@ def run_job(folder: Path, events: Events) -> None:
         job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
         if job["task"] != "read":  # which answers with paths
             job = utf8_paths(job)
-        result = _TASKS[job["task"]](job, folder, events)
+        with hearing(events):
+            result = _TASKS[job["task"]](job, folder, events)
     except EdgepackError as error:
         name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
         said = {"message": error.message, "hint": error.hint, "detail": error.detail}

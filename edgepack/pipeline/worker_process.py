@@ -33,6 +33,7 @@ from edgepack.system.disk_errors import blamed
 from edgepack.system.log import save_log
 from edgepack.system.process import ends_with_siblings, kill_group, start
 from edgepack.system.progress import Progress
+from edgepack.system.refusals import lacked_memory
 from edgepack.system.temporary import temporary_folder
 
 __all__ = ["Worker", "worker_command"]
@@ -108,6 +109,8 @@ class Worker:
             OutOfTimeError: there is no more time; the child has been ended.
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.
+            ModelError: as the child reported; it took more memory than there is, or crashed while somebody
+                else's program ran the model.
         """
         text = json.dumps({"task": job.task, **job.to_json()}, indent=1)  # ASCII: not all paths are UTF-8
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
@@ -210,18 +213,12 @@ class Worker:
         code = None if watch.done or watch.error is not None else process.wait()
         log = "".join(watch.noise) + self._errors.text(ended=code is not None)
         self.close()
-        if (refused := blamed(log, code or 0)) is not None:
+        no_memory = bool(code) and lacked_memory(log) and watch.stage != "start"
+        if not no_memory and (refused := blamed(log, code or 0)) is not None:
             raise refused
         head = f"model: {job.model.name}\nexit code: {code}\nstage: {watch.stage}\nkernel: {watch.kernel}\n\n"
         hint = _log_hint(job.model.stem, head + log)
         tail = "\n".join(log.strip().splitlines()[-15:])
-        if code is not None and _by_numbers(code, watch.stage):
-            raise ModelError(
-                f"What runs {job.model.name} for comparison was ended by {signal_name(-code)} {watch.where}: "
-                "it cannot compute with some number of the model or of its inputs, such as a divisor.",
-                hint=f"Give inputs that it can run on with --input NAME=FILE.npy. {hint}",
-                detail=tail,
-            )
         if watch.error is not None:
             watch.error.hint = f"{watch.error.hint} {hint}".strip()
             raise watch.error
@@ -231,10 +228,23 @@ class Worker:
             how = f"was ended by {signal_name(-code)}"
         else:
             how = f"ended with exit code {code}"
-        if code == _MEMORY:
+        if code == _MEMORY or no_memory:
             raise ModelError(
                 f"Compiling {job.model.name} took more memory than there is: it was ended {watch.where}.",
                 hint=f"Compile it on a machine with more memory, or cut it (--inputs, --outputs). {hint}",
+                detail=tail,
+            )
+        if watch.running:
+            raise ModelError(
+                f"{watch.running} does not survive {job.model.name}: it {how} {watch.where}.",
+                hint=f"Run the model with it alone to see why: the file may be damaged. {hint}",
+                detail=tail,
+            )
+        if code is not None and _by_numbers(code, watch.stage):
+            raise ModelError(
+                f"What runs {job.model.name} for comparison was ended by {signal_name(-code)} {watch.where}: "
+                "it cannot compute with some number of the model or of its inputs, such as a divisor.",
+                hint=f"Give inputs that it can run on with --input NAME=FILE.npy. {hint}",
                 detail=tail,
             )
         raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
@@ -288,6 +298,7 @@ class _Watch:
         self.progress = progress
         self.stage = "start"
         self.kernel = ""
+        self.running = ""
         self.warnings: list[str] = []
         self.noise: deque[str] = deque(maxlen=_MOST_NOISE)
         self.error: EdgepackError | None = None
@@ -311,6 +322,8 @@ class _Watch:
             self.progress(self.stage, self.kernel)
         elif kind == "started":
             self.unconfined = str(event.get("unconfined", ""))[:_LONGEST_REASON]
+        elif kind == "running":
+            self.running = str(event.get("name", ""))
         elif kind == "warning":
             self.warnings.append(str(event.get("text", "")))
         elif kind == "error":

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import traceback
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from edgepack.errors import ConfigError, EdgepackError, InternalError
+from edgepack.errors import EdgepackError, InternalError
 from edgepack.system.log import save_log
+from edgepack.system.refusals import refused_by_the_system
 from edgepack.text.spelling import spelled
 from edgepack.version import __version__
 
-__all__ = ["guarded", "internal_error", "undisturbed"]
+__all__ = ["guarded", "internal_error", "translated", "undisturbed"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-#: What the system says where the user, and nobody's defect, is to blame.
-_REFUSALS = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EFBIG, errno.EMFILE, errno.ENFILE),
-    *(errno.EDQUOT, errno.ENAMETOOLONG, errno.ENOTDIR),
-}
 
 
 class _CallersError(BaseException):
@@ -56,7 +50,7 @@ def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
             trace = error.__traceback__
             if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
                 raise  # the call itself: not a line of the function has run
-            raise _translated(error, function.__qualname__) from error
+            raise translated(error, function.__qualname__) from error
 
     return call
 
@@ -88,16 +82,11 @@ def internal_error(error: Exception, what: str) -> InternalError:
     return InternalError(f"An internal error: {said}.", hint=hint)
 
 
-def _translated(error: Exception, what: str) -> EdgepackError:
-    if isinstance(error, OSError) and error.errno in _REFUSALS:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return ConfigError(
-            f"{where}{error.strerror}.", hint="Make room, or choose a folder that may be written to."
-        )
-    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error.strerror):  # tempfile's
-        return ConfigError(
-            "No folder for temporary files can be written to.",
-            hint="Make room in the usual one, or name another by TMPDIR.",
-            detail=str(error.strerror),
-        )
-    return internal_error(error, what)
+def translated(error: Exception, what: str) -> EdgepackError:
+    """An exception that is no EdgepackError as one: what the system refuses is the user's to mend, anything
+    else a defect.
+
+    Args:
+        what: what was being done, for the log.
+    """
+    return refused_by_the_system(error) or internal_error(error, what)

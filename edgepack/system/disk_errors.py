@@ -14,6 +14,7 @@ from pathlib import Path
 
 from edgepack.errors import ConfigError
 from edgepack.system.paths import CACHE_ENV
+from edgepack.system.refusals import said_by_a_program
 
 __all__ = ["blamed", "refusal", "writing_to"]
 
@@ -76,12 +77,15 @@ def refusal(error: OSError) -> ConfigError | None:
 
 
 def blamed(output: str, code: int) -> ConfigError | None:
-    """The error for a program that failed because it could not write; None where nothing says so.
+    """The error for a program that failed because it could not write, or for want of descriptors, memory or
+    threads; None where nothing says so.
 
     Args:
         output: what it printed.
         code: its exit code; negative where a signal ended it.
     """
+    if code and (said := said_by_a_program(output)) is not None:
+        return said
     for number, pattern in _SAID.items():
         if re.search(pattern, output) and (number != errno.EACCES or _with(number, 0)):
             return _error(number, "", output)

@@ -38,6 +38,7 @@ from edgepack.system.command_text import printed, shorten, show_command, tool_na
 from edgepack.system.deadline import TICK, OutOfTimeError, time_left
 from edgepack.system.disk_errors import blamed
 from edgepack.system.paths import find_program
+from edgepack.system.refusals import exhausted
 from edgepack.system.streams import Output
 
 __all__ = [
@@ -114,7 +115,7 @@ def execute(
             lambda: start(command, cwd=cwd, env=variables, stdin=stdin), timeout, what
         )
     except OSError as error:
-        raise ToolchainError(
+        raise exhausted(error) or ToolchainError(
             f"{what} cannot be started: {error.strerror or error}.", detail=" ".join(command)
         ) from error
     if not in_time:
@@ -145,7 +146,7 @@ def run_tool(
             lambda: start(command, cwd=cwd, env=env, stderr=subprocess.STDOUT), timeout, tool_name(command)
         )
     except OSError as error:
-        raise ToolchainError(
+        raise exhausted(error) or ToolchainError(
             f"{command[0]} cannot be started: {error.strerror}", detail=show_command(command)
         ) from None
     if not in_time:

@@ -156,6 +156,24 @@ def test_numbers_that_end_the_child_are_the_models_not_an_internal_error(
     assert "--input NAME=FILE.npy" in caught.value.hint
 
 
+@POSIX
+def test_a_crash_while_another_program_runs_the_model_is_the_models(directory: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        compile_("running", directory)
+    assert caught.value.message == (
+        "LiteRT's interpreter does not survive net.onnx: it was ended by SIGABRT in kernel conv2d_17 (stage "
+        "kernels)."
+    )
+    with pytest.raises(InternalError, match="was ended by SIGABRT"):
+        compile_("ran", directory)
+
+
+@POSIX
+def test_a_child_that_ends_for_want_of_memory_says_so_of_the_model(directory: Path) -> None:
+    with pytest.raises(ModelError, match=r"Compiling net\.onnx took more memory than there is"):
+        compile_("no memory", directory)
+
+
 def test_running_out_of_time_ends_the_child_and_names_the_kernel(directory: Path) -> None:
     for seconds in TIMES:
         stages = Stages(None)

@@ -32,6 +32,8 @@ from edgepack import errors
 from edgepack.compiler import worker
 from edgepack.plan.limits import Limits
 from tests.support.mutate import EXTERNAL, damaged
+from tests.support.mutate_flatbuffer import damaged_flatbuffer
+from tests.support.mutate_tables import changed_tables
 from workbench.models.decoders import DECODERS, decoder
 from workbench.models.drawn_regions import Drawn
 from workbench.models.growing import CHAINS, growing
@@ -44,6 +46,7 @@ __all__ = [
     "FIRST_DRAWN",
     "FIRST_GROWING",
     "FIRST_QUANTISED",
+    "FIRST_TFLITE",
     "Heard",
     "Outcome",
     "corpus",
@@ -64,6 +67,9 @@ FIRST_DRAWN = 2_000_000
 
 #: From this case on they are loops of what grows, which every second case gives a room.
 FIRST_GROWING = 3_000_000
+
+#: From this case on they are TFLite files.
+FIRST_TFLITE = 4_000_000
 
 #: Every so many cases the model is planned too, not imported alone.
 _PLANNED = 8
@@ -87,6 +93,14 @@ _ODD = (
     "local_function",
     "scalars",
 )
+
+
+_TFLITE = (
+    *("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "SOFTMAX", "STRIDED_SLICE", "PAD"),
+    *("LOGISTIC", "AVERAGE_POOL_2D", "CONCATENATION", "RESHAPE", "GATHER", "TRANSPOSE_CONV", "SVDF"),
+    *("RESIZE_BILINEAR", "SPLIT_V", "TOPK_V2", "REVERSE_SEQUENCE", "SCATTER_ND", "MEAN", "BATCH_MATMUL"),
+    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "DENSIFY", "ONE_HOT", "QUANTIZE"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,8 +129,24 @@ def corpus(
     return (*(CASES[name]() for name in _OPERATORS), *(ODD[name]() for name in _ODD), *recurrent)
 
 
+@lru_cache(maxsize=1)
+def tflite_corpus() -> tuple[bytes, ...]:
+    """Small TFLite files: of operators of all kinds, of Ifs and loops, of variables, of sparse constants."""
+    from workbench.models.tflite import drawn
+    from workbench.models.tflite.control_flow import counting, long_branches
+
+    return (*(drawn(kind, 3) for kind in _TFLITE), long_branches("int8"), counting(3, "float32"))
+
+
 def write_case(case: int, folder: Path) -> Path:
     """The model of a case, and the external data beside it."""
+    if case >= FIRST_TFLITE:
+        files = tflite_corpus()
+        path = folder / "model.tflite"
+        content, other = files[case % len(files)], files[(case * 7 + 3) % len(files)]
+        whole = case // len(files) % 3  # what the reader of flatbuffers takes is for the rest of the way
+        path.write_bytes(changed_tables(content, case) if whole else damaged_flatbuffer(content, other, case))
+        return path
     models = corpus(
         quantised=FIRST_QUANTISED <= case < FIRST_DRAWN,
         drawn=FIRST_DRAWN <= case < FIRST_GROWING,
@@ -149,12 +179,13 @@ def _run(case: int) -> tuple[int, str]:
         beside.mkdir()
         model = str(write_case(case, beside))
         common = {
-            "frontend": "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
+            "frontend": "tflite" if case >= FIRST_TFLITE else "onnx", "model": model,
+            "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
             "cut_outputs": [], "batch": 0, "weights": None, "maxima": _maxima(case), "seed": 0, "inputs": {},
             "limits": Limits().to_json(), "precision": None, "strict_math": False, "const": {},
             "tuned": [],
         }  # fmt: skip
-        tasks = ["read", "import", "check" if case % _PLANNED == 0 else "load"]
+        tasks = ["read", "summarise", "import", "check" if case % _PLANNED == 0 else "load"]
         for task in tasks:
             if task == "load":
                 return _load(folder)
@@ -170,7 +201,7 @@ def _run(case: int) -> tuple[int, str]:
 
 
 def _maxima(case: int) -> dict[str, int]:
-    return {"tokens": 12} if case >= FIRST_GROWING and case % 2 else {}
+    return {"tokens": 12} if FIRST_GROWING <= case < FIRST_TFLITE and case % 2 else {}
 
 
 def _load(folder: Path) -> tuple[int, str]:

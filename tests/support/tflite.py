@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edgepack.compiler.frontend.onnx.sampling import random_inputs
+from edgepack.compiler.frontend.tflite.checked_copy import checked_copy
 from edgepack.compiler.frontend.tflite.convert import Converted, convert
 from edgepack.compiler.frontend.tflite.interpreter import Interpreter
 from edgepack.compiler.frontend.tflite.model_file import read_model
@@ -31,7 +32,7 @@ class Case:
         self.inputs = random_inputs(self.converted.model, seed)
         graph = self.converted.subgraph
         places = {index: self.inputs[graph.tensors[index].name] for index in graph.inputs}
-        interpreter = Interpreter(content, places)
+        interpreter = Interpreter(checked_copy(self.converted.source), places)
         interpreter.run(places)
         self.expected = {name: interpreter.tensor(i) for name, i in self.converted.places.items()}
 

@@ -188,7 +188,14 @@ def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
     if mode == "crash":
         print("about to crash", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
-    if mode == "abort":
+    if mode == "running":
+        event(event="running", name="LiteRT's interpreter")
+    if mode == "ran":
+        event(event="running", name="LiteRT's interpreter")
+        event(event="running", name="")
+    if mode == "no memory":
+        print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr, flush=True)
+    if mode in ("abort", "running", "ran", "no memory"):
         os.abort()
     if mode == "division":
         os.kill(os.getpid(), signal.SIGFPE)

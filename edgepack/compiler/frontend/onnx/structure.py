@@ -50,6 +50,9 @@ def check_structure(path: Path, model: onnx.ModelProto) -> None:
     for tensor in tensors_of(model):
         _check_tensor(path, tensor)
     check_attributes(model)
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        # Extents are looked at where they are known; what is too much for a message ends here.
+        check_shape(f"{path}: {value.name!r}", [0] * len(value.type.tensor_type.shape.dim))
     expanded_nodes(model)
 
 

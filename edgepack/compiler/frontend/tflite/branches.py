@@ -17,9 +17,9 @@ __all__ = ["VARIABLES", "with_called_graphs"]
 #: Operators of variables that are kept between runs.
 VARIABLES = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 
-#: Most levels of branches within branches, and most operators: what has more is a damaged file that calls
-#: itself.
-_MOST_LEVELS, _MOST_OPERATORS = 8, 1 << 16
+#: Most levels of branches within branches, most operators, and most tensors of all graphs that are called,
+#: counted at each call: what has more is a damaged file.
+_MOST_LEVELS, _MOST_OPERATORS, _MOST_TENSORS = 8, 1 << 16, 1 << 20
 
 #: Most operators of the branches of an IF that are both computed.
 _MOST_SELECTED = 32
@@ -44,15 +44,15 @@ def with_called_graphs(model: Model) -> Subgraph:
 
 class _Resolver:
     def __init__(self, model: Model) -> None:
-        self._model, self._operators = model, 0
+        self._model, self._operators, self._tensors = model, 0, 0
 
     def graph(self, index: int, level: int) -> Subgraph:
         """A subgraph of the model; ``level`` is how many calls it is away from the first one."""
         given = self._model.subgraphs[index]
-        self._operators += len(given.operators)
-        if level > _MOST_LEVELS or self._operators > _MOST_OPERATORS:
+        if level > _MOST_LEVELS:
             raise ModelError("Branches of the model call each other.", hint="Convert the model again.")
-        tensors, operators = list(given.tensors), list[Operator]()
+        self._count(given)
+        tensors, operators = _Tensors(given.tensors), list[Operator]()
         for one in given.operators:
             if one.kind == "IF" and not one.custom:
                 operators += self._if(one, tensors, level)
@@ -60,9 +60,9 @@ class _Resolver:
                 operators += self._while(one, tensors, level)
             else:
                 operators.append(one)
-        return replace(given, tensors=tuple(tensors), operators=tuple(operators))
+        return replace(given, tensors=tuple(tensors.all), operators=tuple(operators))
 
-    def _if(self, call: Operator, tensors: list[Tensor], level: int) -> list[Operator]:
+    def _if(self, call: Operator, tensors: _Tensors, level: int) -> list[Operator]:
         sizes = len(call.inputs) - 1, len(call.outputs)
         graphs = [self._called(call, f"{name}SubgraphIndex", sizes, level) for name in ("then", "else")]
         if any(map(_changes_variables, graphs)):
@@ -71,14 +71,14 @@ class _Resolver:
             return [replace(call, graphs=tuple(graphs))]
         made, results = list[Operator](), []
         for graph in graphs:
-            operators, outputs = _inlined(graph, call.inputs[1:], tensors, call.index)
+            operators, outputs = self._inlined(graph, call.inputs[1:], tensors, call.index)
             made += operators
             results.append(outputs)
         for index, pair in zip(call.outputs, zip(*results, strict=True), strict=True):
             made.append(Operator(call.index, "SELECT_V2", 1, (call.inputs[0], *pair), (index,)))
         return made
 
-    def _while(self, call: Operator, tensors: list[Tensor], level: int) -> list[Operator]:
+    def _while(self, call: Operator, tensors: _Tensors, level: int) -> list[Operator]:
         """The condition before the first trip, and a ``WHILE`` that begins with it and whose body returns it
         too, before what it carries."""
         count = len(call.inputs)
@@ -91,12 +91,12 @@ class _Resolver:
             )
         if any(map(_reads_variables, (condition, body))):
             raise _refused_variables("A WHILE")
-        before, (first,) = _inlined(condition, call.inputs, tensors, call.index)
-        own = list(body.tensors)
-        behind, (again,) = _inlined(condition, body.outputs, own, call.index)
+        before, (first,) = self._inlined(condition, call.inputs, tensors, call.index)
+        own = _Tensors(body.tensors)
+        behind, (again,) = self._inlined(condition, body.outputs, own, call.index)
         whole = replace(
             body,
-            tensors=tuple(own),
+            tensors=tuple(own.all),
             operators=(*body.operators, *behind),
             outputs=(again, *body.outputs),
         )
@@ -117,6 +117,59 @@ class _Resolver:
                 hint="Convert the model again.",
             )
         return self.graph(index, level + 1)
+
+    def _inlined(
+        self, graph: Subgraph, given: Sequence[int], tensors: _Tensors, index: int
+    ) -> tuple[list[Operator], list[int]]:
+        """Operators that compute a graph of the tensors ``given``, and where its results are then.
+
+        Args:
+            tensors: of the caller, to which the graph's own are added.
+            index: of the operator that calls it.
+        """
+        self._count(graph)
+        places = _copied(graph, dict(zip(graph.inputs, given, strict=True)), tensors)
+        made = []
+        for one in graph.operators:
+            inputs = tuple(places.get(i, i) for i in one.inputs)
+            outputs = tuple(places[i] for i in one.outputs)
+            inner = tuple(places[i] for i in one.intermediates)
+            made.append(replace(one, index=index, inputs=inputs, outputs=outputs, intermediates=inner))
+        return made, [places[i] for i in graph.outputs]
+
+    def _count(self, graph: Subgraph) -> None:
+        """Counts what is written of a graph: the graphs inside it again for each copy."""
+        self._tensors += len(graph.tensors)
+        for _ in graph.all_operators():
+            self._operators += 1
+            if self._operators > _MOST_OPERATORS or self._tensors > _MOST_TENSORS:
+                raise ModelError(
+                    "Branches of the model, written out, have too many operators.",
+                    hint="Convert the model again.",
+                )
+
+
+class _Tensors:
+    """The tensors of a graph that gets those of others.
+
+    Attributes:
+        all: in order.
+    """
+
+    def __init__(self, given: Sequence[Tensor]) -> None:
+        self.all = list(given)
+        self._names = {tensor.name for tensor in given}
+
+    def add(self, tensor: Tensor) -> int:
+        """Adds one, under a name that no other has; its index."""
+        index, name = len(self.all), tensor.name
+        if name in self._names:
+            name = f"{name}_{index}"
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        self.all.append(replace(tensor, index=index, name=name))
+        return index
 
 
 def _is_short(graph: Subgraph) -> bool:
@@ -144,35 +197,10 @@ def _refused_variables(what: str) -> ModelError:
     )
 
 
-def _inlined(
-    graph: Subgraph, given: Sequence[int], tensors: list[Tensor], index: int
-) -> tuple[list[Operator], list[int]]:
-    """Operators that compute a graph of the tensors ``given``, and where its results are then.
-
-    Args:
-        tensors: of the caller, to which the graph's own are added.
-        index: of the operator that calls it.
-    """
-    places = _copied(graph, dict(zip(graph.inputs, given, strict=True)), tensors)
-    made = []
-    for one in graph.operators:
-        inputs = tuple(places.get(i, i) for i in one.inputs)
-        outputs = tuple(places[i] for i in one.outputs)
-        inner = tuple(places[i] for i in one.intermediates)
-        made.append(replace(one, index=index, inputs=inputs, outputs=outputs, intermediates=inner))
-    return made, [places[i] for i in graph.outputs]
-
-
-def _copied(graph: Subgraph, given: Mapping[int, int], tensors: list[Tensor]) -> dict[int, int]:
+def _copied(graph: Subgraph, given: Mapping[int, int], tensors: _Tensors) -> dict[int, int]:
     """Adds a graph's tensors but those that are given; where each is now."""
-    places, taken = dict(given), {tensor.name for tensor in tensors}
+    places = dict(given)
     for tensor in graph.tensors:
-        if tensor.index in places:
-            continue
-        places[tensor.index] = len(tensors)
-        name = tensor.name
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        tensors.append(replace(tensor, index=len(tensors), name=name))
+        if tensor.index not in places:
+            places[tensor.index] = tensors.add(tensor)
     return places

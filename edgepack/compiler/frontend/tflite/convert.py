@@ -13,7 +13,7 @@ from edgepack.compiler.frontend.onnx.fixed_point import is_fixed_point
 from edgepack.compiler.frontend.tflite import operators
 from edgepack.compiler.frontend.tflite.control_flow import write_control_flow
 from edgepack.compiler.frontend.tflite.emitter import Emitter
-from edgepack.compiler.frontend.tflite.model import Model, Operator, Subgraph, Tensor
+from edgepack.compiler.frontend.tflite.model import LEFT_OUT, Model, Operator, Subgraph, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import Converter, UnsupportedFormError
 from edgepack.compiler.frontend.tflite.operators.variables import State, without_variables
 from edgepack.errors import EdgepackError, ModelError
@@ -36,6 +36,7 @@ class Converted:
         states: variables that became inputs and outputs.
         subgraph: what was converted, whose tensors beyond the file's stand for variables.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
+        source: what was read of the file.
     """
 
     model: onnx.ModelProto
@@ -44,6 +45,7 @@ class Converted:
     states: tuple[State, ...]
     subgraph: Subgraph
     hybrid: int
+    source: Model
 
     @property
     def places(self) -> dict[str, int]:
@@ -104,6 +106,7 @@ def convert(model: Model) -> Converted:
         tuple(states),
         subgraph,
         emitter.hybrid,
+        model,
     )
 
 
@@ -146,6 +149,8 @@ def _converted(emitter: Emitter, operator: Operator, refused: dict[str, list[str
         return f"{operator.kind}: a custom operator, unknown here"
     if converter is None and not operator.graphs:
         return f"{operator.kind}: no converter for it"
+    if any(emitter.tensors[i].in_blocks for i in (*operator.inputs, *operator.outputs) if i != LEFT_OUT):
+        return f"{operator.kind}: integers that are quantised in blocks, or along several axes"
     try:
         if operator.graphs:
             write_control_flow(emitter, operator, lambda inner, graph: _write(inner, graph, refused))

@@ -125,7 +125,7 @@ def record(
     prepared = _prepared(model, options, folder)
     with errors_name(model, prepared.file):
         if prepared.converted.is_exact and not options.expected:
-            return record_interpreter(model, prepared.converted, prepared.options, folder, seed, inputs)
+            return record_interpreter(prepared.converted, prepared.options, folder, seed, inputs)
         warned = onnx_frontend.record(prepared.file, prepared.options, folder, seed=seed, inputs=inputs)
     if not options.expected:
         check_interpreter(model, prepared.converted, folder)
@@ -163,7 +163,7 @@ def _prepared(model: Path, options: ImportOptions, folder: Path) -> _Prepared:
 @lru_cache(maxsize=1)
 def _converted(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], batch: int) -> Converted:
     """The model as ONNX; once for each job."""
-    return convert(resized(model, read_model(model), dict(shapes), batch))
+    return convert(resized(read_model(model), dict(shapes), batch))
 
 
 def _note_own_tensors(file: Path, converted: Converted) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.tflite.model import Operator, Tensor
-from edgepack.compiler.frontend.tflite.model_file import schema
+from edgepack.compiler.frontend.tflite.schema import schema
+from edgepack.compiler.reporter import running
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -45,18 +45,21 @@ class Interpreter:
         """A copy of a tensor of the last run."""
         import numpy as np
 
-        with _refusals():
+        with _quiet(), _refusals():
             return np.array(self._interpreter.get_tensor(index))
 
 
-def shapes_with(path: Path, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+def shapes_with(model: bytes, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
     """The shapes of all tensors, by index, where inputs have other ones than in the file.
+
+    Args:
+        model: a TFLite file.
 
     Raises:
         ModelError: the model does not take such shapes.
     """
     with _quiet():
-        found = _opened(path.read_bytes(), shapes)
+        found = _opened(model, shapes)
         details = found.get_tensor_details()
     return {int(one["index"]): tuple(int(n) for n in one["shape"]) for one in details}
 
@@ -174,11 +177,13 @@ def _give_options(one: Any, operator: Operator) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing of what the interpreter prints to standard error, where users look for what edgepack says."""
+    """The interpreter runs. Nothing of what it prints goes to standard error, where users look for what
+    edgepack says."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)
-        yield
+        with running("LiteRT's interpreter"):
+            yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -51,6 +51,8 @@ class Tensor:
         quantisation: what its integers mean; None where they are numbers.
         data: of a constant; None of what is computed.
         variable: whether it keeps what an operator leaves in it for the next run.
+        in_blocks: whether its integers are quantised in another way than ``quantisation`` can say (in blocks
+            of an axis, along several axes, in one of its own).
     """
 
     index: int
@@ -61,6 +63,7 @@ class Tensor:
     quantisation: Quantisation | None = None
     data: NDArray[Any] | None = None
     variable: bool = False
+    in_blocks: bool = False
 
     @property
     def linear_quantisation(self) -> LinearQuantisation | None:
@@ -125,10 +128,12 @@ class Model:
 
     Attributes:
         description: as the converter wrote it.
+        tables: what it was read of, checked (``ModelT``): LiteRT is given a file that is written of it.
     """
 
     subgraphs: tuple[Subgraph, ...]
     description: str = ""
+    tables: Any = None
 
     @property
     def main(self) -> Subgraph:

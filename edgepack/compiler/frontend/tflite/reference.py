@@ -23,6 +23,7 @@ from edgepack.compiler.frontend.recorded import (
     replace_outputs,
     write_recorded,
 )
+from edgepack.compiler.frontend.tflite.checked_copy import checked_copy
 from edgepack.compiler.frontend.tflite.convert import Converted
 from edgepack.compiler.frontend.tflite.interpreter import Interpreter
 from edgepack.compiler.frontend.tolerances import limits_of, tolerance_of
@@ -45,7 +46,6 @@ _EARLIER_RUNS = 2
 
 
 def record_interpreter(
-    path: Path,
     converted: Converted,
     options: ImportOptions,
     folder: Path,
@@ -56,8 +56,7 @@ def record_interpreter(
     ONNX's own evaluator, with integers all the same.
 
     Args:
-        path: the TFLite file.
-        converted: what it became.
+        converted: what the TFLite file became.
         inputs: ``.npy`` files of inputs, by name; others are random.
 
     Returns:
@@ -77,7 +76,7 @@ def record_interpreter(
     own = {converted.subgraph.tensors[index].name for index in converted.subgraph.inputs}
     states = {state.name for state in converted.states}
     if not options.inputs and not options.const and own >= arrays.keys() and not states & given.keys():
-        arrays, results = _interpreted(path, converted, arrays, wanted, seed)
+        arrays, results = _interpreted(converted, arrays, wanted, seed)
         source = SOURCE
     else:
         initial = {state.name: state.initial for state in converted.states if state.name in arrays}
@@ -113,7 +112,7 @@ def check_interpreter(path: Path, converted: Converted, folder: Path) -> None:
     recorded = json.loads((folder / RECORDED / "recorded.json").read_text(encoding="utf-8"))
     tensors = {tensor.name: tensor.index for tensor in converted.subgraph.tensors} | converted.places
     places = {names[name]: array for name, array in inputs.items()}
-    interpreter = Interpreter(path.read_bytes(), places)
+    interpreter = Interpreter(checked_copy(converted.source), places)
     interpreter.run(places)
     results = {one["name"]: interpreter.tensor(tensors[one["name"]]) for one in recorded["outputs"]}
     try:
@@ -137,7 +136,6 @@ def _spec(value: Any) -> TensorSpec:
 
 
 def _interpreted(
-    path: Path,
     converted: Converted,
     arrays: Mapping[str, NDArray[Any]],
     wanted: list[str],
@@ -149,7 +147,8 @@ def _interpreted(
     graph, states = converted.subgraph, {state.name: state for state in converted.states}
     names = {tensor.name: tensor.index for tensor in graph.tensors} | converted.places
     own = {name: array for name, array in arrays.items() if name not in states}
-    interpreter = Interpreter(path.read_bytes(), {names[name]: array for name, array in own.items()})
+    given = {names[name]: array for name, array in own.items()}
+    interpreter = Interpreter(checked_copy(converted.source), given)
     random = np.random.default_rng(seed)
     for _ in range(_EARLIER_RUNS if states else 0):
         shuffled = {name: random.permutation(array.ravel()) for name, array in own.items()}

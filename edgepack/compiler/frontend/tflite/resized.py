@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
+from edgepack.compiler.frontend.tflite.checked_copy import checked_copy
+from edgepack.compiler.frontend.tflite.convert import unconverted
 from edgepack.compiler.frontend.tflite.interpreter import shapes_with
 from edgepack.compiler.frontend.tflite.model import Model, Subgraph
 from edgepack.errors import ConfigError
@@ -14,11 +15,11 @@ from edgepack.errors import ConfigError
 __all__ = ["resized"]
 
 
-def resized(path: Path, model: Model, shapes: Mapping[str, tuple[int, ...]], batch: int) -> Model:
+def resized(model: Model, shapes: Mapping[str, tuple[int, ...]], batch: int) -> Model:
     """A model whose inputs have other shapes.
 
     Args:
-        path: its file.
+        model: as it was read.
         shapes: of inputs, by name; others stay as they are.
         batch: the first size of all inputs; 0 leaves it.
 
@@ -41,7 +42,9 @@ def resized(path: Path, model: Model, shapes: Mapping[str, tuple[int, ...]], bat
     wanted = {index: _shape(main, index, shapes, batch) for index in main.inputs}
     if all(wanted[index] == main.tensors[index].shape for index in main.inputs):
         return model
-    found = shapes_with(path, wanted)
+    if unconverted(model):  # LiteRT is given operators only that edgepack knows
+        return model
+    found = shapes_with(checked_copy(model), wanted)
     tensors = tuple(
         tensor if tensor.data is not None else replace(tensor, shape=found.get(tensor.index, tensor.shape))
         for tensor in main.tensors

@@ -278,6 +278,14 @@ def _wrong(first: int, count: int) -> list[fuzz_models.Outcome]:
     return [one for one in outcomes if one.code not in (0, 3)]
 
 
+def test_a_rank_that_no_tensor_has_is_not_shown(tmp_path: Path) -> None:
+    """Of 100,000 dimensions `check` made a minute's work, and a sentence of 400 KB."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(relu([1] * 300).SerializeToString())
+    with pytest.raises(ModelError, match=f"'x' has rank 300; tensors have {MOST_RANK}"):
+        frontend.summarise(path)
+
+
 @pytest.mark.parametrize("first", [0, fuzz_models.FIRST_QUANTISED])
 def test_damaged_models_end_with_exit_code_0_or_3(first: int) -> None:
     assert not _wrong(first, 120 if first == 0 else 60)

@@ -21,6 +21,7 @@ from edgepack.compiler.frontend.tflite.model import Operator, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import (
     Converter,
     UnsupportedFormError,
+    check_scaled,
     is_quantised,
     option,
 )
@@ -38,6 +39,7 @@ def _binary(kind: str, quantised: Callable[[Emitter, Operator], str] | None) -> 
             return
         if any(is_quantised(tensor) for tensor in tensors):
             raise UnsupportedFormError(f"operands of {tensors[0].dtype}")
+        check_scaled(*tensors, words=kind == "Sub")
         x, y = (emitter.value(i) for i in operator.inputs)
         made = emitter.op(kind, x, y)
         emitter.result(
@@ -154,6 +156,7 @@ def _squared_difference(emitter: Emitter, operator: Operator) -> None:
     if is_quantised(x) and is_quantised(y):
         emitter.result(operator.outputs[0], _squared_integers(emitter, operator))
         return
+    check_scaled(x, y)
     difference = emitter.op("Sub", *(emitter.value(i) for i in operator.inputs))
     emitter.result(operator.outputs[0], emitter.op("Mul", difference, difference))
 
@@ -220,8 +223,15 @@ def _floor_div(emitter: Emitter, operator: Operator) -> None:
     if emitter.dtype(x).kind == "f":
         emitter.result(operator.outputs[0], emitter.op("Floor", emitter.op("Div", x, y)))
         return
-    rest = emitter.op("Sub", x, emitter.op("Mod", x, y))
-    emitter.result(operator.outputs[0], emitter.op("Div", rest, y))
+    # Not x less its rest, divided: that has no room in narrow integers.
+    quotient = emitter.op("Div", x, y)
+    rest = emitter.op("Sub", x, emitter.op("Mul", quotient, y))
+    zero = emitter.scalar(0, x)
+    negative = [emitter.op("Less", one, zero, dtype=bool) for one in (rest, y)]
+    inexact = emitter.op("Not", emitter.op("Equal", rest, zero, dtype=bool))
+    below = emitter.op("And", inexact, emitter.op("Xor", *negative))
+    made = emitter.op("Sub", quotient, emitter.cast(below, emitter.dtype(x)))
+    emitter.result(operator.outputs[0], made)
 
 
 def _prelu(emitter: Emitter, operator: Operator) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "Converter",
     "UnsupportedFormError",
     "axis_of",
+    "check_scaled",
     "constant",
     "is_quantised",
     "moved",
@@ -39,6 +40,21 @@ def option(operator: Operator, name: str, default: int = 0) -> int:
 def is_quantised(tensor: Tensor) -> bool:
     """Whether a tensor holds integers that mean floats."""
     return tensor.quantisation is not None and tensor.dtype in {"int8", "uint8", "int16"}
+
+
+def check_scaled(*tensors: Tensor, words: bool = False) -> None:
+    """Refuses bytes that are not quantised: LiteRT's kernels take them for numbers with a scale, and end the
+    process where there is none.
+
+    Args:
+        words: integers of 16 bits too.
+
+    Raises:
+        UnsupportedFormError: there are such.
+    """
+    for tensor in tensors:
+        if tensor.quantisation is None and tensor.dtype in {"int8", "uint8", *(["int16"] if words else [])}:
+            raise UnsupportedFormError(f"operands of {tensor.dtype} that have no scale")
 
 
 def same_quantisation(a: Tensor, b: Tensor) -> bool:

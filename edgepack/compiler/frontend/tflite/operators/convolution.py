@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.fixed_point import BOUNDS, centred, integer_range, requantised
-from edgepack.compiler.frontend.tflite.model import Operator, Tensor
+from edgepack.compiler.frontend.tflite.model import LEFT_OUT, Operator, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import (
     Converter,
     UnsupportedFormError,
@@ -195,9 +195,10 @@ def with_bias(emitter: Emitter, operator: Operator, sums: str, place: int = 2) -
     if bias is None:
         return sums
     name = emitter.value(operator.inputs[place])
-    if bias.dtype == "int64" and bias.data is not None and _fits(bias.data):
+    words = any(emitter.tensors[i].dtype == "int16" for i in operator.inputs if i != LEFT_OUT)
+    if bias.dtype == "int64" and words and bias.data is not None and _fits(bias.data):
         name = emitter.cast(name, "int32")
-    elif bias.dtype not in {"int32", "float32"}:
+    elif bias.dtype != ("float32" if emitter.dtype(sums).kind == "f" else "int32"):
         raise UnsupportedFormError(f"a bias of {bias.dtype}")
     return emitter.op("Add", sums, emitter.reshape(name, [bias.shape[0]]))
 

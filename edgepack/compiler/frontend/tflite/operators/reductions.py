@@ -68,8 +68,8 @@ def _mean(emitter: Emitter, operator: Operator) -> None:
 def _sum(emitter: Emitter, operator: Operator) -> None:
     tensor = emitter.tensors[operator.inputs[0]]
     if is_quantised(tensor):
-        if tensor.dtype == "int8":
-            raise UnsupportedFormError("sums of int8, which LiteRT's kernel takes for uint8")
+        if tensor.dtype != "uint8":
+            raise UnsupportedFormError(f"sums of {tensor.dtype}, which LiteRT's kernel takes for uint8")
         emitter.result(operator.outputs[0], _quantised_sum(emitter, operator, mean=False))
         return
     x = emitter.value(operator.inputs[0])

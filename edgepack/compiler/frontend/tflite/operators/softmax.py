@@ -17,6 +17,7 @@ from edgepack.compiler.frontend.tflite.model import Operator, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import (
     Converter,
     UnsupportedFormError,
+    check_scaled,
     is_quantised,
 )
 
@@ -36,6 +37,7 @@ def _softmax(emitter: Emitter, operator: Operator) -> None:
     if not is_quantised(data):
         import numpy as np
 
+        check_scaled(data, words=True)
         scaled = emitter.op("Mul", x, emitter.scalar(beta, x)) if beta != 1 else x
         made = emitter.op("Softmax", emitter.cast(scaled, np.float32), axis=-1)
         emitter.result(operator.outputs[0], made)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.tflite.branches import VARIABLES, with_called_graphs
 from edgepack.compiler.frontend.tflite.model import Model, Subgraph, Tensor
 from edgepack.errors import ModelError
+from edgepack.plan.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,17 +61,18 @@ def without_variables(model: Model) -> tuple[Subgraph, list[State]]:
         ModelError: a variable is read after it is written, or its type cannot be told.
     """
     main, states = _without_resources(model, with_called_graphs(model))
-    tensors, operators, inputs = list(main.tensors), list(main.operators), list(main.inputs)
+    tensors, operators, inputs = list(main.tensors), list(main.operators), dict.fromkeys(main.inputs)
+    names = {tensor.name for tensor in tensors}
     for place, operator in enumerate(operators):
         for index in operator.inputs:
             like = tensors[index] if index >= 0 else None
             if like is None or not like.variable or index in inputs:
                 continue
             left = len(tensors)
-            name = _unique(f"{like.name}_next", tensors)
+            name = _unique(f"{like.name}_next", names)
             tensors.append(replace(like, index=left, name=name, variable=False))
             operators[place] = replace(operators[place], outputs=(*operators[place].outputs, left))
-            inputs.append(index)
+            inputs[index] = None
             states.append(State(like.name, index, left, _initial(_Variable(like.name), like), index))
     return Subgraph(tuple(tensors), tuple(operators), tuple(inputs), main.outputs), states
 
@@ -79,6 +81,7 @@ def _without_resources(model: Model, main: Subgraph) -> tuple[Subgraph, list[Sta
     if not any(one.kind in VARIABLES for one in main.operators):
         return main, []
     tensors, renamed, states, inputs = list(main.tensors), {}, [], list(main.inputs)
+    names = {tensor.name for tensor in tensors}
     for variable in _variables(model, main).values():
         if not variable.reads:
             continue  # what is never read has no effect
@@ -86,7 +89,7 @@ def _without_resources(model: Model, main: Subgraph) -> tuple[Subgraph, list[Sta
         renamed.update(dict.fromkeys(variable.reads, index))
         initial = _initial(variable, like)
         constant = variable.written is None
-        name = _unique(variable.name, tensors)
+        name = _unique(variable.name, names)
         tensors.append(
             replace(like, index=index, name=name, open_axes=(), data=initial if constant else None)
         )
@@ -148,6 +151,11 @@ def _initialise(model: Model, index: int, found: dict[str, _Variable]) -> None:
 def _initial(variable: _Variable, like: Tensor) -> NDArray[Any]:
     import numpy as np
 
+    if like.dtype not in DTYPES:
+        raise ModelError(
+            f"The variable {variable.name!r} is of {like.dtype}, which edgepack does not have.",
+            hint="Convert the model with states of numbers.",
+        )
     zero = like.quantisation.zero[0] if like.quantisation is not None else 0
     if variable.initial is None:
         return np.full(like.shape, zero, like.dtype)
@@ -160,12 +168,13 @@ def _initial(variable: _Variable, like: Tensor) -> NDArray[Any]:
     return variable.initial.reshape(like.shape).astype(like.dtype)
 
 
-def _unique(name: str, tensors: list[Tensor]) -> str:
-    taken = {tensor.name for tensor in tensors}
+def _unique(name: str, taken: set[str]) -> str:
+    """A name like this one that is not taken; from now on it is."""
     plain = "".join(c if c.isalnum() or c in "_./-" else "_" for c in name) or "state"
     made, count = plain, 1
     while made in taken:
         made, count = f"{plain}_{count}", count + 1
+    taken.add(made)
     return made
 
 

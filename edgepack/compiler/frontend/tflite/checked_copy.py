@@ -1,0 +1,87 @@
+"""The file that LiteRT is given: written of what was read and checked, and never the user's own.
+
+No two offsets of it are the same, and nothing is in it that nobody looked at. Left out is what a run does not
+need: metadata, signatures, options of custom operators, numbers of types that edgepack does not read.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.tflite.schema import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgepack.compiler.frontend.tflite.model import Model
+
+__all__ = ["checked_copy"]
+
+#: What the numbers of a constant begin at a multiple of, in bytes.
+_ALIGNED = 64
+
+#: An offset behind all tables, as long in the file as any other.
+_LATER = 1 << 40
+
+
+def checked_copy(model: Model) -> bytes:
+    """A TFLite file of a model that was read of one. Numbers lie behind its tables, which stay small so.
+
+    Args:
+        model: as :func:`~edgepack.compiler.frontend.tflite.model_file.read_model` returned it.
+    """
+    made, numbers = copy(model.tables), list[Any]()
+    places: dict[int, int] = {}
+    made.metadata = made.metadataBuffer = made.signatureDefs = None
+    made.subgraphs = []
+    for own, given in zip(model.subgraphs, model.tables.subgraphs, strict=True):
+        graph = copy(given)
+        graph.operators = [_without_custom_options(one) for one in given.operators or []]
+        graph.tensors = [copy(tensor) for tensor in given.tensors or []]
+        for tensor, read in zip(graph.tensors, own.tensors, strict=True):
+            buffer, tensor.externalBuffer = tensor.buffer, 0
+            if read.data is None or not read.data.size:
+                tensor.buffer = 0
+                continue
+            if buffer not in places:
+                places[buffer] = len(numbers) + 1
+                numbers.append(model.tables.buffers[buffer].data)
+            tensor.buffer = places[buffer]
+        made.subgraphs.append(graph)
+    made.buffers = [schema().BufferT(), *(_buffer(_LATER, one.size) for one in numbers)]
+    end, starts = len(_packed(made)), []
+    for one in numbers:
+        starts.append(-(-end // _ALIGNED) * _ALIGNED)
+        end = starts[-1] + one.size
+    made.buffers[1:] = [_buffer(start, one.size) for start, one in zip(starts, numbers, strict=True)]
+    return _joined(_packed(made), starts, numbers)
+
+
+def _without_custom_options(operator: Any) -> Any:
+    made = copy(operator)
+    made.customOptions = None
+    made.largeCustomOptionsOffset = made.largeCustomOptionsSize = 0
+    return made
+
+
+def _buffer(offset: int, size: int) -> Any:
+    made = schema().BufferT()
+    made.offset, made.size = offset, size
+    return made
+
+
+def _packed(model: Any) -> bytes:
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _joined(tables: bytes, starts: Sequence[int], numbers: Sequence[Any]) -> bytes:
+    made, length = [tables], len(tables)
+    for start, one in zip(starts, numbers, strict=True):
+        made += [bytes(start - length), one.tobytes()]
+        length = start + one.size
+    return b"".join(made)
