@@ -18,6 +18,10 @@ from edgepack.system.files import is_file
 __all__ = ["load_custom"]
 
 
+#: Characters of the name of a C file.
+_LONGEST_FILE_NAME = 200
+
+
 class _Output(Frozen):
     shape: str | tuple[str | int, ...] = Field(
         default="inputs[0]", description="Expression, or a list of them."
@@ -35,13 +39,22 @@ class _Output(Frozen):
 class _Operator(Frozen):
     operator: str = Field(description="The nodes' op_type.")
     domain: str = Field(default="", description="The nodes' domain.")
-    symbol: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="C function.")
+    symbol: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=300, description="C function.")
     source: str = Field(description="Its C file, relative to this one.")
     outputs: tuple[_Output, ...] = Field(default=(_Output(),), min_length=1, description="In order.")
     arguments: tuple[str | int | float, ...] = Field(default=(), description="Numbers behind the pointers.")
     reference: str = Field(
         default="", pattern=r"^$|^.+\.py(:\w+)?$", description="Python file, and a function of it."
     )
+
+    @field_validator("source")
+    @classmethod
+    def _can_be_included(cls, value: str) -> str:
+        """C's #include has the file's name as it is."""
+        name = Path(value).name
+        if not name or not name.isprintable() or re.search(r'["\\]', name) or len(name) > _LONGEST_FILE_NAME:
+            raise ValueError("must be the path of a C file, whose name has no quotes and is one line")
+        return value
 
 
 class _File(Frozen):

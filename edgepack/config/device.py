@@ -19,6 +19,7 @@ from edgepack.config.device_sections import (
     Budget,
     CompilerTarget,
     CpuModel,
+    Library,
     LlvmTarget,
     RunnerChoice,
     Word,
@@ -102,7 +103,9 @@ class Device(Frozen):
     compilers: dict[str, CompilerTarget] = Field(
         default={}, description="By compiler family: how it spells this device."
     )
-    libraries: tuple[str, ...] = Field(default=(), description="System libraries to link (`m`, `pthread`).")
+    libraries: tuple[Library, ...] = Field(
+        default=(), description="System libraries to link (`m`, `pthread`)."
+    )
     artifacts: tuple[ArtifactKind, ...] = Field(
         default=("shared", "static", "program"), description="What a bundle for this device holds."
     )

@@ -24,6 +24,7 @@ __all__ = [
     "CostTable",
     "CpuModel",
     "Feature",
+    "Library",
     "LlvmTarget",
     "RunnerChoice",
     "Word",
@@ -46,6 +47,8 @@ Feature = Annotated[
     str, AfterValidator(_signed), WithJsonSchema({"type": "string", "pattern": r"^[+-][A-Za-z0-9._-]+$"})
 ]
 
+#: A system's library, as ``-l`` has it: it stands in pkg-config's files and in command lines.
+Library = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=100)]
 
 #: Instructions of the machine.
 Cost = Annotated[float, Field(ge=0, le=100)]

@@ -31,9 +31,15 @@ from edgepack.registry import FRONTENDS
 from edgepack.system.deadline import TICK, check_time
 from edgepack.system.files import sha256_file
 from edgepack.system.paths import cache_dir
-from edgepack.system.private_files import NotOursError, OwnFolder, own_folder, private_folder
+from edgepack.system.private_files import (
+    NotOursError,
+    OwnFolder,
+    check_around,
+    own_folder,
+    private_folder,
+)
 from edgepack.system.progress import Progress
-from edgepack.system.temporary import try_lock
+from edgepack.system.temporary import temporary_folder, try_lock
 
 __all__ = [
     "Cache",
@@ -162,6 +168,23 @@ class Cache:
         if self._use(key, lambda root, secret: check_entry(root, key, secret)):
             return self.root / key
         return None
+
+    @contextmanager
+    def opened(self, key: str) -> Iterator[Path | None]:
+        """A folder with the entry's files, which were checked, for what opens them by their paths (the system
+        loads libraries so), until the block is left; None if there is no whole entry.
+
+        It is the entry's own, as :meth:`find` has it; where another user, or a group, could put something
+        else there after the check, it is a copy of what was checked, in a folder of this process.
+        """
+        try:
+            check_around(self.root, group=True)
+        except OSError:
+            with temporary_folder() as place:
+                (copy := place / "entry").mkdir()
+                yield copy if self.fetch(key, copy) else None
+        else:
+            yield self.find(key)
 
     def forget(self, key: str) -> None:
         """Remove an entry that is of no use here, if it is there and can be removed."""

@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 __all__ = [
     "as_text",
@@ -16,6 +17,7 @@ __all__ = [
     "is_file",
     "is_text",
     "list_files",
+    "open_regular",
     "read_regular",
     "sha256_file",
 ]
@@ -24,9 +26,9 @@ _CHUNK = 1 << 20
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's content, in hex."""
+    """SHA-256 of a file's content, in hex. OSError as :func:`open_regular` raises it."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
@@ -50,6 +52,20 @@ def is_text(name: str) -> bool:
     return not any("\ud800" <= one <= "\udfff" for one in name)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """A file that somebody else may have put there, open for reading.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file: a pipe may wait for ever, a device never end.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
+
+
 def read_regular(path: Path, most: int) -> bytes:
     """The content of a file that somebody else may have put there.
 
@@ -57,10 +73,7 @@ def read_regular(path: Path, most: int) -> bytes:
         OSError: it cannot be read, is no regular file (a pipe may wait for ever, a device never end), or has
             more than ``most`` bytes.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
+    with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes")

@@ -42,6 +42,10 @@ _FLAGS = (
 _SYSTEM = (0, 65534)
 
 
+#: Folders and links on the way to a path, at most: links may go round.
+_MOST_STEPS = 1000
+
+
 class NotOursError(OSError):
     """The file or folder belongs to another user, or others may write to it."""
 
@@ -242,28 +246,52 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def check_around(path: Path, *owners: int) -> None:
+def check_around(path: Path, *owners: int, group: bool = False) -> None:
     """Raise NotOursError if another user could put something else in the place of ``path``.
 
-    What is reached by its path, by another program, is only as safe as the folders around it: each belongs to
-    this user or to the system, and if others may write to it, they may not rename what is not theirs (the
-    sticky bit). That a group may write to one is left to the group.
+    What is reached by its path, by another program, is only as safe as the folders on the way to it, behind
+    links too: each belongs to this user or to the system, and so does a link; and if others may write to such
+    a folder, they may not rename what is not theirs (the sticky bit).
 
     Args:
         path: it need not exist.
         owners: numbers of other users who may own a folder around it: in a container, of whose project root
             works on.
+        group: whether that a group may write to one is as bad. Otherwise it is left to the group.
     """
     if not hasattr(os, "geteuid"):
         return
-    for folder in path.resolve().parents:
+    writable = stat.S_IWOTH | (stat.S_IWGRP if group else 0)
+    for place in _on_the_way(path):
         try:
-            status = os.stat(folder)
+            status = os.stat(place, follow_symlinks=False)
         except FileNotFoundError:
             continue  # it is made when it is needed
         theirs = status.st_uid not in (os.geteuid(), *_SYSTEM, *owners)
-        if theirs or (status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX):
-            raise NotOursError(f"{folder} around it belongs to another user, or others may write to it")
+        open_to_others = status.st_mode & writable and not status.st_mode & stat.S_ISVTX
+        if theirs or (open_to_others and not stat.S_ISLNK(status.st_mode)):
+            raise NotOursError(f"{place} around it belongs to another user, or others may write to it")
+
+
+def _on_the_way(path: Path) -> Iterator[Path]:
+    """The folders and links by which ``path`` is reached; itself only if it is a link."""
+    path = path.absolute()
+    here, todo = Path(path.anchor), [*reversed(path.parts[1:])]
+    for _ in range(_MOST_STEPS):
+        if not todo:
+            return
+        name = todo.pop()
+        yield here
+        place = here.parent if name == ".." else here / name
+        if not place.is_symlink():
+            here = place
+            continue
+        yield place
+        target = place.readlink()
+        if target.is_absolute():
+            here = Path(target.anchor)
+        todo += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+    raise NotOursError(f"{path} is reached by more than {_MOST_STEPS} folders and links")
 
 
 def ours_alone(status: os.stat_result) -> bool:

@@ -103,18 +103,18 @@ class SubgraphCache:
         Raises:
             ModelError: it is known that there is no library, and why.
         """
-        folder = self._cache.find(self._key) if self._key else None
-        if folder is None:
-            return None
-        try:
-            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-            refused = record["refused"]
-            if not refused:
-                return load(folder / _BUNDLE, Interface.from_json(record["interface"]))
-        except (EdgepackError, OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-            _LOG.info("an entry of the cache is of no use here, and is made again: %s", error)
-            self._cache.forget(self._key)
-            return None
+        with self._cache.opened(self._key) if self._key else nullcontext() as folder:
+            if folder is None:
+                return None
+            try:
+                record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+                refused = record["refused"]
+                if not refused:
+                    return load(folder / _BUNDLE, Interface.from_json(record["interface"]))
+            except (EdgepackError, OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+                _LOG.info("an entry of the cache is of no use here, and is made again: %s", error)
+                self._cache.forget(self._key)
+                return None
         raise ModelError(refused)
 
     def reserved(self) -> AbstractContextManager[None]:

@@ -29,6 +29,9 @@ def test_the_example_is_read_with_paths_beside_it() -> None:
         ("source: missing.c", r"ops\.yaml:4: source: there is no file .*missing\.c"),
         ("source: f.c\n    reference: f.txt", r"ops\.yaml:5: .*reference"),
         ("source: f.c\n    outputs: [{dtype: float}]", r"ops\.yaml:5: .*one of bool"),
+        ('source: "f\\".c"', r"ops\.yaml:4: .*whose name has no quotes"),
+        ('source: "f.c\\nint evil;"', r"ops\.yaml:4: .*whose name has no quotes"),
+        (f"source: {'f' * 300}.c", r"ops\.yaml:4: .*whose name has no quotes"),
         ("source: f.c\n    symbole: g", r"ops\.yaml:5: .*symbole"),
     ],
 )

@@ -93,6 +93,15 @@ DEVICES_OF_OTHERS: dict[str, tuple[str, str]] = {
         f"extends: raspberrypi4\naudit: {{glibc: '{'9' * 4400}.1'}}\n",
         r":2: audit.glibc: ",
     ),
+    "a library that is an option": (
+        "extends: raspberrypi4\nlibraries: [m, '-Wl,-x']\n",
+        r":2: libraries.1: .*found '-Wl,-x'",
+    ),
+    "a library that is a line": (
+        "extends: raspberrypi4\nlibraries: ['m\"];\\timport os']\n",
+        r":2: libraries.0: ",
+    ),
+    "a library of two lines": ('extends: raspberrypi4\nlibraries: ["m\\nEvil: yes"]\n', r":2: libraries.0: "),
     "a triple of nothing": ("extends: raspberrypi4\nllvm: {triple: ''}\n", r":2: llvm.triple: "),
 }
 

@@ -19,7 +19,7 @@ from edgepack.pipeline import cache_entry
 from edgepack.pipeline.cache import Cache
 from edgepack.pipeline.cache_secret import SECRET_ENV, cache_secret
 from edgepack.system.paths import config_dir
-from edgepack.system.private_files import OwnFolder
+from edgepack.system.private_files import NotOursError, OwnFolder, check_around
 from edgepack.system.temporary import cache_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners, modes and links are POSIX's")
@@ -297,3 +297,61 @@ def test_a_tools_cache_in_a_folder_of_another_user_is_not_used(
     os.chown(tmp_path / "theirs", 12345, 12345)
     with pytest.warns(EdgepackWarning, match="theirs around it"):
         assert tmp_path not in cache_folder("zig").parents
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_what_is_opened_by_its_path_is_a_copy_where_others_could_rename(
+    cache: Cache, tmp_path: Path, mode: int
+) -> None:
+    """A library is opened after the check: somebody may have put another folder there by then."""
+    with cache.opened(KEY) as folder:
+        assert folder == cache.root / KEY
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shutil.move(cache.root.parent, shared / "cache")
+    shared.chmod(mode)
+    moved = Cache(shared / "cache")
+    with moved.opened(KEY) as folder:
+        assert folder is not None and shared not in folder.parents
+        (shared / "cache").rename(shared / "another")  # as whoever may write to the folder can
+        assert (folder / "kernels.o").read_bytes() == b"machine code"
+        assert (folder / "recorded/input_0.bin").stat().st_size == 40
+    assert not folder.exists()
+    (shared / "another").rename(shared / "cache")
+    (moved.root / KEY / "kernels.o").write_bytes(b"evil code!!!")
+    with moved.opened(KEY) as folder:
+        assert folder is None
+
+
+def test_a_link_on_the_way_that_others_may_replace_is_as_bad(cache: Cache, tmp_path: Path) -> None:
+    """Where it leads to is this user's alone; the folder that the link lies in is not."""
+    (shared := tmp_path / "shared").mkdir()
+    (shared / "link").symlink_to(cache.root.parent.parent)
+    shared.chmod(0o777)
+    linked = Cache(shared / "link" / "cache")
+    with linked.opened(KEY) as folder:
+        assert folder is not None and folder != linked.root / KEY
+        assert (folder / "kernels.o").read_bytes() == b"machine code"
+    shared.chmod(0o1777)  # where nobody renames what is not theirs, as in /tmp
+    with linked.opened(KEY) as folder:
+        assert folder == linked.root / KEY
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_another_users_link_on_the_way_is_not_trusted(cache: Cache, tmp_path: Path) -> None:
+    (shared := tmp_path / "shared").mkdir()
+    (shared / "link").symlink_to(cache.root.parent.parent)
+    os.chown(shared / "link", 12345, 12345, follow_symlinks=False)
+    shared.chmod(0o1777)
+    with pytest.raises(NotOursError, match="link around it belongs to another user"):
+        check_around(shared / "link" / "cache")
+    with Cache(shared / "link" / "cache").opened(KEY) as folder:
+        assert folder is not None and shared not in folder.parents
+
+
+def test_links_that_go_round_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(NotOursError, match="more than"):
+        check_around(tmp_path / "a" / "x")
+    check_around(tmp_path / "." / "new" / ".." / "x")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from edgepack.system.files import combined_digest, list_files, sha256_file
 
@@ -21,3 +24,11 @@ def test_files_are_listed_alike_everywhere(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     assert list_files(tmp_path) == ["B", "a", "b/x", "b/é"]
     assert sha256_file(tmp_path / "a") == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes with names")
+def test_a_digest_waits_for_no_pipe_and_no_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file"):
+            sha256_file(path)

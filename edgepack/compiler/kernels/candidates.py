@@ -17,15 +17,12 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the
 from edgepack.compiler.kernels.predict.implementation import predicted_cycles
 from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
 from edgepack.compiler.kernels.rule import PairRule, Rule
-from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
+from edgepack.compiler.kernels.schedule import PLANNED, Schedule, ScheduleError
 from edgepack.compiler.kernels.tuned import rule_of
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import schedule_digest
 
 __all__ = ["Candidate", "each_candidate", "made_by", "pair_candidates", "plain_schedule"]
-
-#: Fields that the planner decides, not a rule.
-PLANNED = {"prefetch_bytes"}
 
 #: What a rule's own choice is not asked for again: it declines where its cost model says so.
 SEEDS: dict[str, tuple[dict[str, Any], ...]] = {

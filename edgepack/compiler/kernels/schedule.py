@@ -19,6 +19,7 @@ from edgepack.compiler.kernels.errors import ScheduleError
 from edgepack.plan.target import CpuTarget
 
 __all__ = [
+    "PLANNED",
     "Given",
     "Schedule",
     "ScheduleError",
@@ -27,6 +28,9 @@ __all__ = [
     "check_register_tile",
     "nothing_given",
 ]
+
+#: Fields that the planner decides, not a rule: nobody else has memory for what they ask for.
+PLANNED = frozenset({"prefetch_bytes"})
 
 AnySchedule = TypeVar("AnySchedule", bound="Schedule")
 

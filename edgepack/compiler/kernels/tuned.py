@@ -13,7 +13,7 @@ from edgepack.compiler.kernels.group_key import group_key
 from edgepack.compiler.kernels.implement_gpu import PART_SCHEDULES
 from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
 from edgepack.compiler.kernels.rule import PairRule, Rule
-from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
+from edgepack.compiler.kernels.schedule import PLANNED, Given, Schedule, ScheduleError
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.tuned import AHEAD, APART, TunedChoice, weights_of
@@ -76,6 +76,8 @@ class TunedSchedules:
         rule = rules.get(choice.rule)
         if rule is None or rule.schedule is None:
             raise ScheduleError(f"there is no rule {choice.rule} with schedules")
+        if planned := PLANNED & choice.schedule.keys():
+            raise ScheduleError(f"{min(planned)} of {choice.rule} is no choice of a tuner")
         self._given[choice.group] = given_for(rule, rule.schedule.from_json(choice.schedule))
 
     def __call__(self, groups: Sequence[FusedGroup]) -> Given:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.array_files import ArrayFileError, open_arrays
 from edgepack.compiler.frontend.onnx.binding import input_dtype
 from edgepack.compiler.frontend.onnx.cut import static_shape
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
@@ -59,38 +60,37 @@ def user_outputs(
     return {spec.name: arrays[spec.name] for spec in outputs}
 
 
-def read_array(option: str, name: str, file: Path) -> Any:
-    """What a ``.npy`` file of a user holds (an archive, if it is one). Raises ConfigError for another file.
+def read_array(option: str, name: str, file: Path) -> NDArray[Any]:
+    """What a ``.npy`` file of a user holds. Raises ConfigError for another file.
 
     Args:
         option: ``--input`` or ``--expected``, for messages.
     """
-    import numpy as np
-
     try:
-        return np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with open_arrays(file) as found:
+            if found.names is None:
+                return found.read()
+    except ArrayFileError as error:
         raise ConfigError(
             f"{option} {name}: {file} is not a NumPy array file.",
             hint="Write it with numpy.save.",
             detail=str(error),
         ) from error
+    raise ConfigError(f"{option} {name}: {file} is an archive.", hint="Write one array with numpy.save.")
 
 
 def _given(option: str, name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
-    import numpy as np
-
     role = "output" if option == "--expected" else "input"
     spec = next((spec for spec in specs if spec.name == name), None)
     if spec is None:
         names = ", ".join(spec.name for spec in specs)
         raise ConfigError(f"{option}: the model has no {role} {name!r}.", hint=f"Its {role}s are {names}.")
     array = read_array(option, name, file)
-    if not isinstance(array, np.ndarray) or str(array.dtype) != spec.dtype or array.shape != spec.shape:
-        found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+    if str(array.dtype) != spec.dtype or array.shape != spec.shape:
         does = "gives" if role == "output" else "takes"
         raise ConfigError(
-            f"{option} {name}: {file} is {found}, the model {does} {spec.dtype} {list(spec.shape)}.",
+            f"{option} {name}: {file} is {array.dtype} {list(array.shape)}, the model {does} {spec.dtype} "
+            f"{list(spec.shape)}.",
             hint="Convert it with numpy.asarray(x, dtype).reshape(shape).",
         )
-    return np.asarray(array)
+    return array

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.array_files import ArrayFileError, open_arrays
 from edgepack.compiler.frontend.onnx.binding import model_inputs
 from edgepack.compiler.frontend.onnx.quantise.runs import runner
 from edgepack.compiler.frontend.onnx.sampling import FREE_RANGE, SMALLER_RANGES, random_inputs
@@ -150,37 +151,35 @@ def _files(path: Path) -> list[Path]:
 
 def _read(file: Path, specs: tuple[TensorSpec, ...]) -> dict[str, NDArray[Any]]:
     """The arrays of a file by input name, each for one run or several."""
-    import numpy as np
-
     names = [spec.name for spec in specs]
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            arrays = {names[0] if len(names) == 1 else "": np.asarray(loaded)}
-        else:
-            with loaded:
-                arrays = {name: np.asarray(loaded[name]) for name in loaded.files}
-    except MemoryError:
-        raise
-    except Exception as error:  # of zipfile, zlib and NumPy, which share no base class
+        with open_arrays(file) as found:
+            if found.names is not None:
+                _check_names(file, found.names, names)
+                return {name: found.read(name) for name in names}
+            if len(names) == 1:
+                return {names[0]: found.read()}
+    except ArrayFileError as error:
         raise ConfigError(
             f"--calibrate: {file} is not a NumPy file, or is damaged.",
             hint="Write it with numpy.save or numpy.savez.",
             detail=str(error),
         ) from error
-    if "" in arrays:
-        raise ConfigError(
-            f"--calibrate: {file} holds one array, and the model has {len(names)} inputs.",
-            hint=f"Write .npz files with an array for each: {', '.join(names)}.",
-        )
-    for wrong, what in ((set(names) - set(arrays), "lacks"), (set(arrays) - set(names), "holds")):
+    raise ConfigError(
+        f"--calibrate: {file} holds one array, and the model has {len(names)} inputs.",
+        hint=f"Write .npz files with an array for each: {', '.join(names)}.",
+    )
+
+
+def _check_names(file: Path, found: Sequence[str], names: Sequence[str]) -> None:
+    """Raise ConfigError where an archive's arrays are not those of the inputs."""
+    for wrong, what in ((set(names) - set(found), "lacks"), (set(found) - set(names), "holds")):
         if wrong:
             raise ConfigError(
                 f"--calibrate: {file} {what} an array {min(wrong)!r}, which "
                 f"{'the model takes' if what == 'lacks' else 'is no input of the model'}.",
                 hint=f"The model's inputs are {', '.join(names)}.",
             )
-    return arrays
 
 
 def _runs(file: Path, arrays: Mapping[str, NDArray[Any]], specs: tuple[TensorSpec, ...]) -> int:

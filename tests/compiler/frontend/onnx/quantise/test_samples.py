@@ -117,7 +117,7 @@ def test_too_little_memory_is_no_damaged_file_and_no_fault_of_the_data(
 
     np.save(tmp_path / "data.npy", X)
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(np, "load", fail)
+        patch.setattr(np, "empty", fail)
         given_samples(tmp_path / "data.npy", input_specs(single()), 10)
     monkeypatch.setattr(runs, "create_session", fail)
     with pytest.raises(MemoryError):
