@@ -16,7 +16,7 @@ from edgepack.commands.tune_results import Tuned, TuneLayer, TuneRound
 from edgepack.commands.tune_search import Bounds, Search
 from edgepack.config.device import Device, load_device
 from edgepack.config.option_checks import check_options, with_ram_budget
-from edgepack.config.tuned import TunedFile, read_tuned
+from edgepack.config.tuned import TunedFile, check_writable, read_tuned
 from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
@@ -79,6 +79,7 @@ def tune(
     limit = DEFAULT_MINUTES if minutes is None and trials is None else minutes
     path = Path(output)
     known = read_tuned(path) if path.exists() else TunedFile()
+    check_writable(path)
     where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
     of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
     chosen, asked = PackOptions(**of_pack), profile.name if isinstance(device, Device) else os.fspath(device)

@@ -280,7 +280,9 @@ def _log_hint(name: str, text: str) -> str:
 def _environment() -> dict[str, str]:
     # ONNX Runtime's variables (ORT_INTRA_OP_NUM_THREADS and others) must not decide about a bundle's bytes.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
-    environment = {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    # It sends figures of each session to its maker, and keeps an identifier of this machine, unless told not
+    # to before it is imported (its Privacy.md).
+    environment = {**kept, "ORT_DISABLE_TELEMETRY": "1", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     root = PACKAGE.parent
     if root.name not in {"site-packages", "dist-packages"}:  # run from a source tree that is not installed
         rest = environment.get("PYTHONPATH")

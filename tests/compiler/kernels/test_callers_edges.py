@@ -4,14 +4,21 @@ where a page does."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 import onnx
 import pytest
 
+from edgepack.errors import EdgepackError
 from tests.support.processes import in_fork
-from workbench.compiled import Library, target_with
+from workbench.compiled import REGISTER_FILES, Compiled, Library, target_with
+from workbench.hostile_inputs import KINDS, hostile_inputs
 from workbench.models.builder import Graph
+from workbench.models.chains.drawn import Chain
+from workbench.models.evaluate import random_inputs
 
 #: Rows and columns of padding before and behind the image: on the axis whose rows tiles are made of too.
 PADS = {
@@ -59,3 +66,34 @@ def test_padded_transposes_read_nothing_beside_an_image(
 
         assert in_fork(same) == "", name
     assert tiled, "tiles are what is tried here"
+
+
+#: How many chains are drawn for each register file, and from which seed on.
+SAMPLE = [("128x16", 0, 4)]
+ALL = [
+    pytest.param(registers, first, 25, marks=pytest.mark.slow)
+    for registers in REGISTER_FILES
+    for first in range(100, 300, 25)
+]
+
+
+@pytest.mark.parametrize(("registers", "first", "count"), [*SAMPLE, *ALL])
+def test_drawn_chains_touch_nothing_beside_their_tensors(
+    registers: str, first: int, count: int, tmp_path: Path
+) -> None:
+    """Operators on an image of any size, with numbers that are inputs' and such that nobody gives."""
+    models = {str(seed): Chain(seed).model for seed in range(first, first + count)}
+    compiled = Compiled(models, tmp_path, target_with(registers))
+
+    def run(say: IO[str]) -> None:
+        for name, model in models.items():
+            with suppress(EdgepackError):
+                compiled.plan(name)
+                usual = random_inputs(model)
+                for number, kind in enumerate((*KINDS, "")):
+                    print(name, kind, file=say, flush=True)
+                    inputs = hostile_inputs(usual, kind, number) if kind else usual
+                    for at_start in (False, True):
+                        compiled.run(name, inputs, at_start=at_start)
+
+    assert in_fork(run) == ""
