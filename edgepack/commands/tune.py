@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from typing_extensions import Unpack
@@ -21,6 +22,7 @@ from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.system.boundary import guarded, undisturbed
+from edgepack.system.disk_errors import writing_to
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 
@@ -83,7 +85,9 @@ def tune(
     where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
     of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
     chosen, asked = PackOptions(**of_pack), profile.name if isinstance(device, Device) else os.fspath(device)
+    places = {"output folder": path.parent.absolute(), "temporary folder": Path(gettempdir())}
     with (
+        writing_to(places),
         suggesting_cuts(source, str(asked), chosen),
         temporary_folder() as folder,
         Programs(source, profile, chosen, folder) as programs,

@@ -10,10 +10,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx
 import pytest
+from onnx import compose
 
 import edgepack
 from edgepack.config.device import load_device
@@ -24,11 +26,14 @@ from tests.support.c_sources import SOURCES
 from tests.support.packages import tool
 from workbench.models import build
 from workbench.models.builder import Graph
+from workbench.models.chains.drawn import Chain
 from workbench.models.classical import ml_model, modern_ensemble
 from workbench.models.drawn_regions import Drawn
 from workbench.models.operators import CASES
 
 RUNS = 12
+#: In one model: of as many inputs as the program takes.
+CHAINS = 15
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 
 
@@ -51,11 +56,21 @@ def many_kinds() -> onnx.ModelProto:
     return g.model()
 
 
+def chains(first: int) -> onnx.ModelProto:
+    """Chains of operators on images of odd sizes beside each other, an input and an output of each."""
+    models = [compose.add_prefix(Chain(seed).model, f"n{seed}_") for seed in range(first, first + CHAINS)]
+    whole = models[0]
+    for model in models[1:]:
+        whole = compose.merge_models(whole, model, io_map=[])
+    return whole
+
+
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "many_kinds": many_kinds,
     "ds_cnn": lambda: build("ds_cnn"),
     "lstm": lambda: build("lstm"),
     "regions": lambda: Drawn(0).model,
+    **{f"chains{first}": partial(chains, first) for first in (0, 100, 200)},
     "forest": lambda: ml_model(
         [modern_ensemble("float32")], {"x": ("float32", (5, 3))}, {"y": "float32"}, opsets=(18, 5)
     ),
