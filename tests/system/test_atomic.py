@@ -121,3 +121,18 @@ def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
     write_file(target, b"newer")
     assert new.exists()
     os.close(file_of_new)
+
+
+def test_a_disk_that_takes_no_file_leaves_the_old_one_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "it.json"
+    write_file(target, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_file(target, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["it.json"] and target.read_bytes() == b"old"
