@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import workbench  # noqa: F401 - before ONNX Runtime: what it says must not be sent
 from edgepack.api import Bundle, pack
 from tests.support import fake, shared_worker
 from tests.support.model import write_model

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos import DISKS, chaos
-from tests.support.chaos_commands import COMMANDS, Pack
+from tests.support.chaos_commands import COMMANDS
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 
@@ -20,10 +20,11 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 
 
 @LINUX
+@pytest.mark.parametrize("command", ["pack", "sign"])
 def test_packs_that_are_killed_and_interrupted_leave_nothing_broken(
-    small_model: Path, tmp_path: Path
+    command: str, small_model: Path, tmp_path: Path
 ) -> None:
-    with chaos(Pack(small_model, tmp_path), tmp_path, seed=3, disks=False) as run:
+    with chaos(COMMANDS[command](small_model, tmp_path), tmp_path, seed=3, disks=False) as run:
         run.pair()
         run.good_run()
     assert run.broken == []

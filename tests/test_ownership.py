@@ -67,6 +67,7 @@ ASKED = {
     "system/atomic.py:replace_file": "",
     "system/atomic.py:replace_folder": "",
     "system/atomic.py:write_file": "O_EXCL",
+    "system/atomic.py:_remove_left": "st_uid",
     "bundle/writer.py:workplace": "folder.rmdir",  # folders that it made, if they are empty
     "commands/export.py:_forget_signatures": "SIGNATURES",
     "system/log.py:_forget_old": "ours_alone",

@@ -5,3 +5,9 @@ results in this process (``executor``). ``node_tests``: ONNX's own. ``mini``: a 
 kernels, which needs no TVM, and ``fuzz_targets``, which are built with it. ``stand_ins``: for devices and
 kits that are not here.
 """
+
+import os
+
+# ONNX Runtime sends figures of its sessions to its maker unless it is told not to before it is imported;
+# the compiler's process is (``edgepack/pipeline/worker_process.py``).
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"

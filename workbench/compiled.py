@@ -229,7 +229,7 @@ class Compiled:
         """The plan of a model."""
         return self.built(name).plan
 
-    def run(self, name: str, inputs: Mapping[str, np.ndarray], **how: int) -> dict[str, np.ndarray]:
+    def run(self, name: str, inputs: Mapping[str, np.ndarray], **how: Any) -> dict[str, np.ndarray]:
         """Outputs by name; ``how`` is that of the executor."""
         plan = self.plan(name)
         arrays = [np.asarray(inputs[spec.name]) for spec in plan.inputs]

@@ -2,7 +2,8 @@
 
 Kernels are linked into one library. Arena, scratch and outputs are poisoned before each run, tasks are cut
 into ranges at random and done in random order, so memory that is read before it is written, or tasks that
-depend on each other, show.
+depend on each other, show. Each tensor has pages beside it that cannot be read: a kernel that reads outside
+of it ends the process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import tvm
@@ -34,10 +36,9 @@ from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT, Argument, Kernel, Plan, Step
 from edgepack.system.files import sha256_file
 from edgepack.toolchains import resolve
+from workbench.guarded import between_pages
 
 __all__ = ["Executor", "Memory", "address", "host_target", "memories", "steps_of_run"]
-
-GUARD = 64
 
 #: Of the environment: "all" for what LLVM optimises, as in bundles, in all tests and not only in some.
 _OPTIMISED = "EDGEPACK_TEST_OPTIMISED"
@@ -47,12 +48,6 @@ _OPTIMISED = "EDGEPACK_TEST_OPTIMISED"
 def host_target() -> CpuTarget:
     """The CPU that runs the tests."""
     return load_device("host").cpu_target()
-
-
-def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
-    raw = np.empty(nbytes + 2 * ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 def _opt_level(target: CpuTarget) -> int:
@@ -81,17 +76,26 @@ def _compile(functions: Mapping[str, Any], target: CpuTarget, folder: Path, leve
 
 
 class Memory:
-    """Bytes with a guard on both sides that must stay as they are."""
+    """Bytes of a run: what is beside them on their pages must stay as it is, and no other page can be read.
 
-    def __init__(self, nbytes: int, poison: int) -> None:
-        self.all = _aligned(nbytes + 2 * GUARD)
-        self.all[:] = 0x5A
-        self.bytes = self.all[GUARD : GUARD + nbytes]
+    Args:
+        nbytes: how many.
+        poison: what they hold.
+        alignment: of their address.
+        at_start: whether the page that cannot be read is the one before, or the one behind.
+    """
+
+    def __init__(
+        self, nbytes: int, poison: int, *, alignment: int = ALIGNMENT, at_start: bool = False
+    ) -> None:
+        self.pages, self.begin = between_pages(nbytes, alignment, at_start=at_start)
+        self.pages[:] = 0x5A
+        self.bytes = self.pages[self.begin : self.begin + nbytes]
         self.bytes[:] = poison
 
     def check(self, what: str) -> None:
-        ends = np.concatenate([self.all[:GUARD], self.all[GUARD + len(self.bytes) :]])
-        assert (ends == 0x5A).all(), f"a kernel wrote outside of {what}"
+        beside = self.pages[: self.begin], self.pages[self.begin + len(self.bytes) :]
+        assert all((part == 0x5A).all() for part in beside), f"a kernel wrote outside of {what}"
 
     def pointer(self, offset: int) -> int:
         return self.bytes.ctypes.data + offset
@@ -132,13 +136,25 @@ class Executor:
         self.library = ctypes.CDLL(str(folder / "kernels.so"))
 
     def run(
-        self, name: str, inputs: Sequence[np.ndarray[Any, Any]], *, seed: int = 0, poison: int = 0xFF
+        self,
+        name: str,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        *,
+        seed: int = 0,
+        poison: int = 0xFF,
+        at_start: bool | None = None,
     ) -> list[np.ndarray[Any, Any]]:
-        """Outputs of the plan ``name`` for arrays in the order of its inputs."""
+        """Outputs of the plan ``name`` for arrays in the order of its inputs.
+
+        Args:
+            at_start: see :class:`Memory`; None for one of both, which follows from name and seed.
+        """
         built = self.built[name]
         plan = built.plan
         rng = np.random.default_rng(seed)
-        of_run = memories(plan, built.constants, inputs, poison)
+        if at_start is None:
+            at_start = bool((crc32(name.encode()) + seed) % 2)
+        of_run = memories(plan, built.constants, inputs, poison, at_start=at_start)
         before = {kind: [m.bytes.copy() for m in of_run[kind]] for kind in ("input", "constant")}
         branches = any(kernel.branch for kernel in plan.kernels)
         for at in steps_of_run(plan, of_run):
@@ -212,22 +228,32 @@ class Executor:
 
 
 def memories(
-    plan: Plan, constants: Sequence[np.ndarray[Any, Any]], inputs: Sequence[np.ndarray[Any, Any]], poison: int
+    plan: Plan,
+    constants: Sequence[np.ndarray[Any, Any]],
+    inputs: Sequence[np.ndarray[Any, Any]],
+    poison: int,
+    *,
+    at_start: bool = False,
 ) -> dict[str, list[Memory]]:
-    """What a run works on, by kind of argument; all but inputs and constants poisoned."""
+    """What a run works on, by kind of argument; all but inputs and constants poisoned. What is the caller's
+    is aligned to an element, all else to a line of the cache."""
 
-    def holding(array: np.ndarray[Any, Any]) -> Memory:
-        memory = Memory(array.nbytes, 0)
+    def holding(array: np.ndarray[Any, Any], alignment: int) -> Memory:
+        memory = Memory(array.nbytes, 0, alignment=alignment, at_start=at_start)
         memory.bytes[:] = np.frombuffer(array.tobytes(), np.uint8)
         return memory
 
     for spec, array in zip(plan.inputs, inputs, strict=True):
         assert (array.shape, str(array.dtype)) == (spec.shape, spec.dtype), spec.name
     return {
-        "input": [holding(array) for array in inputs],
-        "constant": [holding(array) for array in constants],
-        "output": [Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs],
-        "arena": [Memory(plan.arena.nbytes, poison)],
+        "input": [holding(array, array.itemsize) for array in inputs],
+        "constant": [holding(array, ALIGNMENT) for array in constants],
+        "output": [
+            Memory(prod(spec.shape) * item, poison, alignment=item, at_start=at_start)
+            for spec in plan.outputs
+            for item in (np.dtype(spec.dtype).itemsize,)
+        ],
+        "arena": [Memory(plan.arena.nbytes, poison, at_start=at_start)],
     }
 
 

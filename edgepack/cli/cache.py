@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-#: What is removed unless kinds are named; Wine's folders may be in use, and nothing tells.
+#: What is removed unless kinds are named; Wine's folders may be in use, and nothing tells; by the notes of
+#: folders on boards these are found and removed.
 _USUAL = ("results", "compiler", "logs", "seals")
 
 _kind_option = click.option(
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice([*_USUAL, "wine"]),
-    help="Only this; several times for several.  [default: all but wine]",
+    type=click.Choice([*_USUAL, "boards", "wine"]),
+    help="Only this; several times for several.  [default: all but boards and wine]",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -84,6 +85,7 @@ def _about(kind: str) -> str:
         "compiler": "zig's libraries and objects",
         "logs": "of failures, the newest 20",
         "seals": "of releases made here, the newest 1000",
+        "boards": "notes of what killed runs left on boards",
         "wine": "Windows folders of Wine",
         "other": "not edgepack's, or of another version: never removed",
     }[kind]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, get_args
 
+from edgepack.bundle.output_file import beside, check_output_file
 from edgepack.commands.model_file import check_model_file
 from edgepack.errors import ConfigError
 from edgepack.options import DEFAULT_TIMEOUT, QuantizeOptions
@@ -69,7 +70,7 @@ def quantize_model(
     check_quantize(options)
     _check_output(output, model, force=options.force)
     job = quantise_job(model, options)
-    folder = output.resolve().parent
+    folder = beside(output)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
     with stages.within(seconds, f"Quantising {model.name}"), writing_to({"output folder": folder}):
@@ -162,16 +163,17 @@ def _check_output(output: Path, model: Path, *, force: bool) -> None:
         raise ConfigError(
             f"{output} cannot be written: there is no folder {output.parent}.", hint="Make it first."
         )
-    if output.is_dir():
-        raise ConfigError(f"{output} is a folder.", hint="Name the file in it: --output FILE.onnx.")
-    if output.suffix != ".onnx":  # what --force replaces is a model, not another one's weights or data
+    if (
+        output.suffix != ".onnx" and not output.is_dir()
+    ):  # what --force replaces is a model, not another one's weights or data
         raise ConfigError(f"{output} is not named as an ONNX file.", hint="Use --output FILE.onnx.")
-    if os.path.lexists(output):
-        if output.exists() and output.samefile(model):
-            raise ConfigError(
-                f"{output} is the model itself.", hint="Choose another --output: the float model is needed."
-            )
-        if not force:
-            raise ConfigError(
-                f"{output} exists.", hint="Replace it with --force, or choose another --output."
-            )
+    inputs = {model: "the model itself: the float model is needed"}
+    if force and output.is_file() and _names(model, output):
+        inputs[output] = f"a file that {model.name} names, such as that of its weights"
+    check_output_file(output, force=force, what="a model", inputs=inputs)
+
+
+def _names(model: Path, other: Path) -> bool:
+    """Whether a model's file has the name of another one in it: tensors' data may lie there."""
+    with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return content.find(other.name.encode("utf-8", "surrogateescape")) >= 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from typing_extensions import Unpack
@@ -16,11 +17,12 @@ from edgepack.commands.tune_results import Tuned, TuneLayer, TuneRound
 from edgepack.commands.tune_search import Bounds, Search
 from edgepack.config.device import Device, load_device
 from edgepack.config.option_checks import check_options, with_ram_budget
-from edgepack.config.tuned import TunedFile, read_tuned
+from edgepack.config.tuned import TunedFile, check_writable, read_tuned
 from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, PathLike, RunOptions
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.system.boundary import guarded, undisturbed
+from edgepack.system.disk_errors import writing_to
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 
@@ -79,10 +81,13 @@ def tune(
     limit = DEFAULT_MINUTES if minutes is None and trials is None else minutes
     path = Path(output)
     known = read_tuned(path) if path.exists() else TunedFile()
+    check_writable(path)
     where = RunOptions(runner=options.get("runner"), timeout=options.get("run_timeout"), device=profile)
     of_pack: Any = {name: value for name, value in options.items() if name in CheckKeywords.__annotations__}
     chosen, asked = PackOptions(**of_pack), profile.name if isinstance(device, Device) else os.fspath(device)
+    places = {"output folder": path.parent.absolute(), "temporary folder": Path(gettempdir())}
     with (
+        writing_to(places),
         suggesting_cuts(source, str(asked), chosen),
         temporary_folder() as folder,
         Programs(source, profile, chosen, folder) as programs,

@@ -14,7 +14,8 @@ from edgepack.commands.tune_programs import Choices
 from edgepack.commands.tune_ranking import WORTH_TRYING, Ranking
 from edgepack.commands.tune_results import Tuned, TuneLayer, TuneRound
 from edgepack.commands.tune_rounds import Candidate, Comparison, Group, Rounds, Speedup
-from edgepack.config.tuned import TunedFile, merge_tuned, write_tuned
+from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
+from edgepack.errors import ConfigError
 from edgepack.plan.tuned import PAIR, TunedChoice
 from edgepack.system.progress import Stages
 from edgepack.version import __version__
@@ -80,6 +81,7 @@ class Search:
         self.won: dict[str, tuple[float, Candidate]] = {}
         self.suspects: list[dict[str, Candidate]] = []
         self.new: set[str] = set()
+        self.groups_written: set[str] = set()
         #: Kernels for two groups that were faster than the two, which are tuned first.
         self.waiting: dict[str, tuple[float, Candidate]] = {}
 
@@ -308,10 +310,25 @@ class Search:
         self._write(self.rounds.choices())
 
     def _write(self, choices: Sequence[TunedChoice]) -> None:
-        cpu = self.rounds.cpu
-        others = [choice for choice in self.known.choices if choice.cpu != cpu]
-        tried = {**self.known.tried, self.rounds.measured_on: self.rounds.tried}
-        write_tuned(self.path, merge_tuned([TunedFile((*others, *choices), tried)]))
+        """Of this kind of CPU the choices; all else as the file has it, into which another search may have
+        written meanwhile."""
+        there, cpu = self._there(), self.rounds.cpu
+        self.groups_written |= {choice.group for choice in (*choices, *self.known.for_cpus([cpu]))}
+        others = [one for one in there.choices if one.cpu != cpu or one.group not in self.groups_written]
+        tried = {
+            group: dict(ratios) for group, ratios in there.tried.get(self.rounds.measured_on, {}).items()
+        }
+        for group, ratios in self.rounds.tried.items():
+            tried.setdefault(group, {}).update(ratios)
+        file = TunedFile((*others, *choices), {**there.tried, self.rounds.measured_on: tried})
+        write_tuned(self.path, merge_tuned([file]))
+
+    def _there(self) -> TunedFile:
+        """What the file has now; what it had at first where it is not there, or no such file any more."""
+        try:
+            return read_tuned(self.path) if self.path.exists() else self.known
+        except ConfigError:
+            return self.known
 
     # The whole network -------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import Manifest, load_manifest
+from edgepack.bundle.output_file import beside, check_output_file
 from edgepack.commands.compiled_targets import tuned_for, variants_of
 from edgepack.commands.pack import pack_model
 from edgepack.commands.packed_again import bundle_device, bundle_toolchain, options_of
@@ -27,7 +28,7 @@ from edgepack.config.device import Device
 from edgepack.config.option_checks import check_options, check_run, with_ram_budget
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions
-from edgepack.render.params_file import signed_message, write_signed
+from edgepack.render.params_file import MAGIC, signed_message, write_signed
 from edgepack.runners.verify import Verification, verify
 from edgepack.system.atomic import replace_file
 from edgepack.system.boundary import guarded, undisturbed
@@ -123,8 +124,8 @@ def update(
     _check_not_quantised(root, manifest)
     signer = _signer(root, manifest, key, params_version)
     _check_custom(root, manifest, where.custom)
-    _check_output(target, force=force)
-    folder = target.resolve().parent
+    _check_output(target, root, manifest, force=force)
+    folder = beside(target)
     with writing_to({"output folder": folder}):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -188,10 +189,13 @@ def _check_not_quantised(root: Path, manifest: Manifest) -> None:
         )
 
 
-def _check_output(target: Path, *, force: bool) -> None:
-    """Raise ConfigError where the params cannot go to ``target``, which exists."""
-    if os.path.lexists(target) and (not force or not target.is_file()):
-        raise ConfigError(f"{target} exists.", hint="Replace it with --force, or choose another --output.")
+def _check_output(target: Path, root: Path, manifest: Manifest, *, force: bool) -> None:
+    """Raise ConfigError where the params cannot go to ``target``."""
+    own = {
+        root / file.path: f"a file of the bundle {root}, which would differ from its sums"
+        for file in manifest.files
+    }
+    check_output_file(target, force=force, what="a params file", begins=MAGIC, inputs=own)
 
 
 def _check_custom(root: Path, manifest: Manifest, custom: PathLike | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from edgepack.system.files import read_regular
 __all__ = [
     "TUNED_VERSION",
     "TunedFile",
+    "check_writable",
     "merge_tuned",
     "read_all_tuned",
     "read_tuned",
@@ -126,6 +128,14 @@ def write_tuned(path: Path, file: TunedFile) -> None:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}.", hint="Choose another file."
         ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise ConfigError where :func:`write_tuned` could not write the file: before a search, not after it."""
+    folder = path.parent
+    why = "is no folder" if not folder.is_dir() else "" if os.access(folder, os.W_OK) else "is read-only"
+    if why:
+        raise ConfigError(f"{path} cannot be written: {folder} {why}.", hint="Choose another file.")
 
 
 def merge_tuned(files: Iterable[TunedFile]) -> TunedFile:

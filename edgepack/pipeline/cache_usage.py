@@ -27,7 +27,7 @@ from edgepack.system.private_files import OwnFolder, entered, own_folder, read_o
 
 __all__ = ["KINDS", "CacheEntry", "CacheKind", "Removed", "cache_entries", "cache_kinds", "remove"]
 
-Kind = Literal["results", "compiler", "logs", "seals", "wine"]
+Kind = Literal["results", "compiler", "logs", "seals", "boards", "wine"]
 
 #: By kind: its folder. What is not of these is not edgepack's, or of an older version, and stays.
 KINDS: dict[Kind, str] = {
@@ -35,6 +35,7 @@ KINDS: dict[Kind, str] = {
     "compiler": COMPILER_CACHE,
     "logs": "logs",
     "seals": "releases-1",
+    "boards": "boards-1",
     "wine": "wine",
 }
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -50,7 +51,7 @@ class CacheKind:
         kind: one of :data:`KINDS`, or "other" for what is not edgepack's.
         folder: its path.
         nbytes: of all files.
-        entries: results, logs or seals; of the others files.
+        entries: results, logs, seals or notes; of the others files.
         limit: bytes that it may take; None where it is bounded by number, or not at all.
     """
 
@@ -191,7 +192,7 @@ def remove(
             continue
         if kind == "results":
             done.append(_remove_results(most, before))
-        elif kind in ("logs", "seals"):
+        elif kind in ("logs", "seals", "boards"):
             ours = is_log if kind == "logs" else lambda name: _DIGEST.fullmatch(name) is not None
             done.append(_remove_files(kind, ours, most, before))
         else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError, ToolchainError
 from edgepack.pipeline.bytecode import compile_modules
 from edgepack.pipeline.job import UNCONFINED, WARNINGS, Job
-from edgepack.resources import PACKAGE
+from edgepack.pipeline.worker_environment import worker_environment
 from edgepack.system.command_text import signal_name
 from edgepack.system.confinement import CONFINE_ENV, GRANTED, Access, confining
 from edgepack.system.deadline import TICK, check_time
@@ -190,7 +189,7 @@ class Worker:
             self._process = process = start(
                 self._command or worker_command(),
                 cwd=folder,
-                env={**_environment(), "TMPDIR": str(folder)},
+                env={**worker_environment(), "TMPDIR": str(folder)},
                 stdin=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
@@ -356,30 +355,3 @@ def _error(event: Mapping[str, Any]) -> EdgepackError:
 def _log_hint(name: str, text: str) -> str:
     path = save_log(name, text)
     return f"The log is in {path}; please report it." if path else "No log could be saved."
-
-
-#: Variables of this process's that the child gets too: where Python, its packages and their libraries are,
-#: how these use threads and memory, the language, edgepack's own. No others: a password may be among them.
-#: On Windows, where programs need many, all but what is secret. ONNX Runtime's (ORT_INTRA_OP_NUM_THREADS and
-#: others) must not decide about a bundle's bytes.
-_VARIABLES = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHLVL|LANG|LANGUAGE|TZ|TERM|VIRTUAL_ENV|COVERAGE_\w+|LC_\w+|PYTHON\w*|CONDA_PREFIX"
-    r"|LD_\w+|DYLD_\w+|GLIBC_TUNABLES|MALLOC_\w+|(?:OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR)_\w+"
-    r"|TVM_\w+|CUDA_\w+|QEMU_\w+|XDG_\w+|EDGEPACK_\w+|SOURCE_DATE_EPOCH|\w+SAN_OPTIONS"
-)
-_SECRET = re.compile(r"EDGEPACK_\w*(?:KEY|PASSWORD|SECRET)\w*|ORT_\w+")
-
-
-def _environment() -> dict[str, str]:
-    everything = sys.platform == "win32"
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if (everything or _VARIABLES.fullmatch(name)) and not _SECRET.fullmatch(name)
-    }
-    environment = {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
-    root = PACKAGE.parent
-    if root.name not in {"site-packages", "dist-packages"}:  # run from a source tree that is not installed
-        rest = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{root}{os.pathsep}{rest}" if rest else str(root)
-    return environment

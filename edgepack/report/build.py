@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.manifest import Manifest, VariantRecord
+from edgepack.bundle.output_file import beside, check_output_file
 from edgepack.bundle.quantised_record import QuantisedRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count, human_ms
@@ -28,6 +28,9 @@ from edgepack.system.temporary import remove_dead, temporary_folder
 
 __all__ = ["render_report", "write_report"]
 
+#: Characters by which a report is known: its document type, in ASCII.
+_KNOWN = 15
+
 
 def write_report(
     manifest: Manifest,
@@ -46,10 +49,9 @@ def write_report(
     Raises:
         ConfigError: the file is there already, cannot be written, or the manifest contradicts itself.
     """
-    if os.path.lexists(output) and (not force or not output.is_file()):
-        raise ConfigError(f"{output} exists.", hint="Replace it with --force, or choose another --output.")
     text = render_report(manifest, bench, verification)
-    folder = output.resolve().parent
+    check_output_file(output, force=force, what="a report", begins=text[:_KNOWN].encode())
+    folder = beside(output)
     with writing_to({"output folder": folder}):
         try:
             folder.mkdir(parents=True, exist_ok=True)

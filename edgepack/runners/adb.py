@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -190,7 +191,11 @@ class _Link:
 
     def __init__(self, adb: str, serial: str) -> None:
         self.name = serial
+        self.place = f"adb {serial}"
         self.command = [adb, "-s", serial]
+
+    def again(self) -> AbstractContextManager[_Link]:
+        return nullcontext(self)
 
     def shell(
         self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None, what: str = "shell"

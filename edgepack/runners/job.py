@@ -64,6 +64,12 @@ class Folder:
         """Script that goes there, and fails where that is another folder now."""
         return f"{self._home} cd {self._quoted} && {self.checked()}"
 
+    def removed(self) -> str:
+        """Script that removes it with all that is in it, and fails where it is still there."""
+        parent = shlex.quote(self.parent if self.path.startswith("/") else f"./{self.parent}")
+        gone = f"[ ! -e ./{self.name} ] && [ ! -L ./{self.name} ]"
+        return f"({{ {self._home} cd {parent}; }} 2>/dev/null || exit 0; rm -rf ./{self.name}; {gone})"
+
     def checked(self) -> str:
         """Script that fails where the current folder is not this one, or not the login's."""
         # A shell whose test knows no -O says 2.
@@ -85,6 +91,7 @@ class Job:
     """A bundle's program, and what a device needs to run it.
 
     Attributes:
+        bundle: the bundle's folder on this machine.
         files: path in the folder -> file of this machine.
         sums: path in the folder -> SHA-256.
         command: the program and its arguments, to be started in the folder.
@@ -92,6 +99,7 @@ class Job:
     """
 
     device: DeviceLike
+    bundle: Path
     folder: Folder
     files: Mapping[str, Path]
     sums: Mapping[str, str]
@@ -176,7 +184,9 @@ def prepare(
         sums = {name: sha256_file(path) for name, path in files.items()}
     except OSError as error:
         raise ConfigError(f"{error.filename or cwd} cannot be read: {error.strerror or error}.") from error
-    return Job(device, Folder(parent, _folder_name(cwd), guarded), files, sums, command, environment)
+    return Job(
+        device, cwd.resolve(), Folder(parent, _folder_name(cwd), guarded), files, sums, command, environment
+    )
 
 
 def _passable(text: str) -> bool:

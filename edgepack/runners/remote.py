@@ -2,7 +2,8 @@
 nothing is left running when the connection ends.
 
 The files stay on the device, in a folder of this bundle, so that the next run copies only what has changed
-(by SHA-256). All that the device needs is a POSIX shell; without ``sha256sum`` all files are copied anew.
+(by SHA-256); those of a bundle in a temporary folder here are removed with it (``left_behind.py``). All that
+the device needs is a POSIX shell; without ``sha256sum`` all files are copied anew.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import os
 import re
 import shlex
 import uuid
+import warnings
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from edgepack.errors import ToolchainError
+from edgepack.errors import EdgepackWarning, ToolchainError
 from edgepack.runners.base import DeviceLike, arch_of
 from edgepack.runners.job import FOLDERS, Folder, Job
+from edgepack.runners.left_behind import Left, forget, left_at, note
 from edgepack.system.process import Completed
+from edgepack.system.temporary import before_removal
 
 __all__ = ["Link", "NotWrittenError", "ask", "run_there"]
 
@@ -29,11 +35,17 @@ _COPY_SECONDS = 600.0
 #: For a question, and for what is there already: SHA-256 of a large model on a slow device.
 _ASK_SECONDS = 60.0
 
+#: Seconds after a program's time is up here in which it should have been ended there.
+_LATER = 15.0
+
 #: Characters of an answer to a question, a login's greeting included: more is garbage.
 _LONGEST_ANSWER = 1 << 20
 
 #: Exit codes of a shell that found a program but could not start it, or did not find it.
 _NOT_STARTED = (126, 127)
+
+#: Folders that a warning names, and characters of why.
+_NAMED, _SHOWN = 5, 200
 
 _ANOTHER = "Name another one in the device's file: `runner: {options: {directory: ...}}`."
 
@@ -60,8 +72,13 @@ class NotWrittenError(ToolchainError):
 class Link(Protocol):
     """A way to a device."""
 
-    #: The device as messages name it (``pi@board``).
+    #: The device as messages name it (``pi@board``), and what tells it from all others.
     name: str
+    place: str
+
+    def again(self) -> AbstractContextManager[Link]:
+        """The same way, when this one may have ended."""
+        ...
 
     def shell(
         self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None, what: str = "shell"
@@ -94,6 +111,8 @@ def run_there(link: Link, job: Job, *, timeout: float) -> Completed:
         ToolchainError: the connection failed, the device has no room, it cannot start the program, or the
             time is up. The program is ended then.
     """
+    _tidy(link, job.folder, left_at(link.place, job.folder.parent))
+    _note_if_temporary(link, job)
     machine, sums = _look(link, job.folder)
     changed = {name: path for name, path in job.files.items() if sums.get(name) != job.sums[name]}
     if changed:
@@ -110,6 +129,44 @@ def run_there(link: Link, job: Job, *, timeout: float) -> Completed:
             hint=_why_not_started(job.device, machine, done),
         )
     return done
+
+
+def _note_if_temporary(link: Link, job: Job) -> None:
+    """What a bundle in a temporary folder has on a device is removed with that folder."""
+    place, parent = link.place, job.folder.parent
+
+    def leave(root: Path) -> None:
+        if left := left_at(place, parent, root.resolve()):
+            try:
+                with link.again() as again:
+                    _tidy(again, job.folder, left)
+            except ToolchainError as error:
+                _warn_of(link.name, left, error.message)
+
+    if root := before_removal(job.bundle, (place, parent), leave):
+        with suppress(OSError):  # a full disk here is no reason not to run there
+            note(Left(place, parent, job.folder.name, str(job.bundle), str(root)))
+
+
+def _tidy(link: Link, like: Folder, left: Sequence[Left]) -> None:
+    """Remove what is left of other bundles beside a folder. ToolchainError as for :func:`ask`."""
+    if not left:
+        return
+    removals = (replace(like, parent=one.parent, name=one.name).removed() for one in left)
+    _, failed, done = ask(
+        link, f"c=0; {'; '.join(f'{one} || c=1' for one in removals)}", timeout=_ASK_SECONDS
+    )
+    if failed == "0":
+        forget(left)
+    else:
+        _warn_of(link.name, left, done.stderr.strip())
+
+
+def _warn_of(name: str, left: Sequence[Left], why: str) -> None:
+    folders = ", ".join(f"{one.parent}/{one.name}" for one in left[:_NAMED])
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    text = f"{name} keeps {folders}{more}, which the next run there removes: {why[:_SHOWN]}"
+    warnings.warn(text, EdgepackWarning, stacklevel=2)
 
 
 def ask(link: Link, script: str, *, timeout: float) -> tuple[str, str, Completed]:
@@ -176,16 +233,18 @@ def _joined(paths: Sequence[PurePosixPath]) -> str:
     return shlex.join(f"./{path}" for path in paths)
 
 
-def _script(job: Job) -> str:
-    """Runs the command in the folder, and ends it when stdin does: on a time-out, an interrupt, a broken
-    connection. Leaves its exit code in ``c``."""
+def _script(job: Job, seconds: int) -> str:
+    """Runs the command in the folder, and ends it when stdin does (on a time-out, an interrupt, a broken
+    connection), or after so many seconds: a line that is cut tells the device nothing. Leaves its exit code
+    in ``c``."""
     values = " ".join(f"{name}={shlex.quote(value)}" for name, value in job.environment.items())
     call = f"{values} {shlex.join(job.command)}".strip()
     return (
         f"c=strange; {job.folder.entered()} && {{ chmod +x {shlex.quote(job.command[0])} 2>/dev/null; "
         f"exec 3<&0; {call} </dev/null 3<&- & p=$!; "
         "(cat <&3 >/dev/null; kill -9 $p) >/dev/null 2>&1 & w=$!; exec 3<&-; "
-        "wait $p; c=$?; kill $w 2>/dev/null; }"
+        f"(trap 'kill $s; exit' TERM; sleep {seconds} & s=$!; wait $s; kill -9 $p) >/dev/null 2>&1 & t=$!; "
+        "wait $p; c=$?; kill $w $t 2>/dev/null; }"
     )
 
 
@@ -195,7 +254,7 @@ def _run(link: Link, job: Job, timeout: float) -> Completed:
     begin, end = _marker(), _marker()
     reading, writing = os.pipe()
     try:
-        script = f"echo {begin}; {_script(job)}; echo; echo {end}$c"
+        script = f"echo {begin}; {_script(job, ceil(timeout + _LATER))}; echo; echo {end}$c"
         done = link.shell(script, timeout=timeout, stdin=reading, what="program")
     finally:
         os.close(writing)

@@ -192,9 +192,13 @@ class _Link:
 
     def __init__(self, client: str, host: _Host, control: Path | None) -> None:
         self.name = str(host)
+        self.place = f"ssh {host}"
         self.host = host
         self.client = client
         self.control = control
+
+    def again(self) -> contextlib.AbstractContextManager[_Link]:
+        return _connected(self.client, self.host)
 
     def command(self, *more: str, master: bool = False) -> list[str]:
         """ssh with its options, to the host; ``more`` is what is to be run there."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import secrets
+import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +22,8 @@ __all__ = ["flush_tree", "replace_file", "replace_folder", "write_file"]
 
 #: Flushes at once: a journal's commit then holds several of them, at a fifth of the time.
 _FLUSHES = 8
+#: Characters of the token in the name of a file that is being written.
+_TOKEN = 12
 _AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
 #: What file systems say that have no such exchange, or no flush of folders.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
@@ -28,21 +32,69 @@ _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 def write_file(target: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file whole, in the place of one that may be there; a link there is replaced, not followed.
 
-    What a killed process leaves is called ``.NAME.TOKEN``, TOKEN being hexadecimal.
+    What a killed process leaves is called ``.NAME.TOKEN``, TOKEN being hexadecimal; the next one that writes
+    this file removes it.
 
     Raises:
         OSError: it cannot be written; ``target`` is then what it was.
     """
-    new = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    _remove_left(target)
+    new, file = _new(target)
     try:
-        with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
-            file.write(content)
-        new.chmod(mode)
-        replace_file(new, target)
+        with os.fdopen(file, "wb") as open_file:
+            open_file.write(content)
+            open_file.flush()
+            new.chmod(mode)
+            if os.name == "nt":  # which renames no open file, and locks none here
+                open_file.close()
+            replace_file(new, target)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+
+
+def _new(target: Path) -> tuple[Path, int]:
+    """A file beside ``target`` that is locked while its process writes it, and its descriptor."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        new = target.with_name(f".{target.name}.{secrets.token_hex(_TOKEN // 2)}")
+        file = os.open(new, flags, 0o600)
+        if _locked(file) is not False and os.fstat(file).st_nlink > 0:
+            return new, file
+        os.close(file)  # another process took it for one that was left
+
+
+def _remove_left(target: Path) -> None:
+    """Remove what processes left that were killed while they wrote ``target``: this user's files of such
+    names that nobody has locked. (Where files cannot be locked they stay.)"""
+    if not hasattr(os, "geteuid"):
+        return
+    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{{_TOKEN}}}")
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with suppress(OSError):
+        for left in [path for path in target.parent.iterdir() if name.fullmatch(path.name)]:
+            with suppress(OSError):
+                file = os.open(left, flags)
+                try:
+                    status = os.fstat(file)
+                    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                    if ours and status.st_nlink == 1 and _locked(file):
+                        left.unlink()
+                finally:
+                    os.close(file)
+
+
+def _locked(file: int) -> bool | None:
+    """Whether this process got a file's lock; None where the system has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return None if error.errno in {*_UNSUPPORTED, errno.ENOLCK} else False
+    return True
 
 
 def replace_file(new: Path, target: Path) -> None:

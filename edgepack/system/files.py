@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 __all__ = [
     "as_text",
+    "begins_with",
     "combined_digest",
     "every_entry",
     "is_file",
@@ -78,6 +79,18 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes")
     return content
+
+
+def begins_with(path: Path, content: bytes) -> bool:
+    """Whether there is a regular file that begins so, or is empty. A pipe is not waited for; False for what
+    cannot be read."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return regular and file.read(len(content)) in (b"", content)
+    except (OSError, ValueError):
+        return False
 
 
 def combined_digest(files: Iterable[Path]) -> str:

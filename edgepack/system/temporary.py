@@ -19,7 +19,7 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,16 @@ from edgepack.errors import EdgepackWarning
 from edgepack.system.paths import CACHE_ENV, cache_dir
 from edgepack.system.private_files import OwnFolder, check_around, entered, ours_alone, private_folder
 
-__all__ = ["LOCK", "MARKER", "OLD", "cache_folder", "remove_dead", "temporary_folder", "try_lock"]
+__all__ = [
+    "LOCK",
+    "MARKER",
+    "OLD",
+    "before_removal",
+    "cache_folder",
+    "remove_dead",
+    "temporary_folder",
+    "try_lock",
+]
 
 #: File with the folder's token, and what it is to become; written when the lock is held.
 MARKER = ".edgepack"
@@ -67,10 +76,31 @@ def temporary_folder(
     try:
         yield root
     finally:
-        os.close(lock)
-        with suppress(OSError), entered(parent) as beside, entered(Path(root.name), beside) as folder:
-            _put_back(folder, beside, destination)
-        _remove(root)
+        try:
+            for ending in _endings.pop(root, {}).values():
+                ending(root)
+        finally:
+            os.close(lock)
+            with suppress(OSError), entered(parent) as beside, entered(Path(root.name), beside) as folder:
+                _put_back(folder, beside, destination)
+            _remove(root)
+
+
+def before_removal(path: Path, key: Hashable, ending: Callable[[Path], None]) -> Path | None:
+    """Have something done before the temporary folder that holds ``path`` is removed by who made it.
+
+    Args:
+        key: of what is done: once for each key, however often this is called.
+        ending: is given the temporary folder; what it raises passes through.
+
+    Returns:
+        the temporary folder of this process that holds ``path``; None if none does.
+    """
+    for root in [root for root, process in _own.items() if process == os.getpid()]:
+        if path.is_relative_to(root) or path.is_relative_to(root.resolve()):
+            _endings.setdefault(root, {})[key] = ending
+            return root
+    return None
 
 
 def remove_dead(parent: Path) -> None:
@@ -112,6 +142,8 @@ def _remove_dead_once(parent: Path) -> None:
 
 #: This process's folders that are still there.
 _own: dict[Path, int] = {}
+#: What is done before one of them is removed.
+_endings: dict[Path, dict[Hashable, Callable[[Path], None]]] = {}
 
 
 def _order(name: str) -> int:

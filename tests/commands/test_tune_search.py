@@ -13,7 +13,7 @@ from edgepack.commands import tune_search as module
 from edgepack.commands.tune_results import TuneRound
 from edgepack.commands.tune_rounds import FAILED, Candidate, Comparison, Group
 from edgepack.commands.tune_search import FIRST, WIDEST, Bounds, Search
-from edgepack.config.tuned import TunedFile, read_tuned
+from edgepack.config.tuned import TunedFile, merge_tuned, read_tuned, write_tuned
 from edgepack.errors import EdgepackError, ToolchainError
 from edgepack.plan.tuned import TunedChoice
 from edgepack.system.progress import Stages
@@ -112,6 +112,34 @@ def test_a_file_s_choices_that_do_not_run_any_more_are_left(tmp_path: Path) -> N
     known = TunedFile((TunedChoice(CPU, "conv", "rule", {"tile": 7}, 1.3),))
     search(Device(bad=[("conv", 7)]), path, known=known)
     assert chosen(path) == {"conv": 2, "dense": 3}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_two_searches_into_one_file_keep_what_each_finds(kept: bool, tmp_path: Path) -> None:
+    """Another model's on the same CPU, another CPU's, and what they tried, is there when this one saves."""
+    path, device = tmp_path / "t.json", Device() if kept else Device(whole=2.0)
+    another = TunedFile(
+        (
+            TunedChoice(CPU, "other", "rule", {"tile": 1}, 1.3),
+            TunedChoice("q", "conv", "rule", {"tile": 7}, 1.1),
+        ),
+        {"q": {"conv": {"0" * 16: 1.1}}, CPU: {"other": {"1" * 16: 1.3}}},
+    )
+
+    def meanwhile(told: TuneRound) -> None:
+        if told.number == 1:
+            write_tuned(path, merge_tuned([read_tuned(path), another]))
+
+    bounds = Bounds(trials=5)
+    found = Search(device, path, TunedFile(), bounds, Stages(None), on_round=meanwhile).found()
+    file = read_tuned(path)
+    assert found.kept == kept
+    assert {(one.cpu, one.group) for one in file.choices} - {(CPU, "conv"), (CPU, "dense")} == {
+        (CPU, "other"),
+        ("q", "conv"),
+    }
+    assert ((CPU, "conv") in {(one.cpu, one.group) for one in file.choices}) == kept
+    assert file.tried["q"] == another.tried["q"] and set(file.tried[CPU]) >= {"other", "conv"}
 
 
 def test_a_candidate_that_fails_costs_itself_only(tmp_path: Path) -> None:

@@ -241,6 +241,31 @@ def test_variables_of_onnxruntime_do_not_reach_the_child(
     assert "EDGEPACK_OF_THIS_TEST" in seen and "ORT_LOAD_CONFIG_FROM_MODEL" not in seen
 
 
+def test_onnxruntime_tells_nobody_of_a_model(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the user's variables say, it is told so before it is there; it leaves neither its queue of
+    what is to be sent (``.ses``) nor an identifier of this machine."""
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    show = (
+        "import os, onnxruntime\n"
+        "from onnx import helper as h\n"
+        "value = h.make_tensor_value_info('x', 1, [1]), h.make_tensor_value_info('y', 1, [1])\n"
+        "graph = h.make_graph([h.make_node('Relu', ['x'], ['y'])], 'g', value[:1], value[1:])\n"
+        "model = h.make_model(graph, ir_version=8, opset_imports=[h.make_opsetid('', 17)])\n"
+        "onnxruntime.InferenceSession(model.SerializeToString())\n"
+        f"open({str(directory / 'seen')!r}, 'w').write(os.environ['ORT_DISABLE_TELEMETRY'])\n"
+    )
+    with pytest.raises(InternalError), Worker(command=[sys.executable, "-c", show]) as worker:
+        worker.run(compile_job(), directory)
+    assert (directory / "seen").read_text(encoding="utf-8") == "1"
+    left = [path for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME") for path in (tmp_path / name).rglob("*")]
+    assert [path for path in left if "edgepack" not in str(path.relative_to(tmp_path))] == []
+
+
 def test_a_target_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(InternalError, match="no kind of target 'abacus', only cpu"):
         target_from_json({**TARGET.to_json(), "kind": "abacus"})

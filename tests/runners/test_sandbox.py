@@ -111,6 +111,19 @@ def test_a_bundle_is_verified_and_measured_in_it(
 
 
 @pytest.mark.usefixtures("works")
+def test_what_a_program_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    """In sessions of their own, with the program's streams and without: neither is waited for."""
+    machine = load_device("host")
+    kind = {"arch": machine.arch, "os": machine.os, "libc": machine.libc, "runner": {"name": "native"}}
+    children = "setsid sleep 98765 & setsid sleep 98765 >/dev/null 2>&1 </dev/null &"
+    root = bundle(tmp_path / "bundle", kind, f'{children} echo \'{{"status": "ok"}}\'; exit 0')
+    _, result = run_program(root, Bundle(root).manifest, [], RunOptions(sandbox=True, timeout=600))
+    assert result == {"status": "ok"}
+    running = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+    assert not [line for line in running if b"98765" in line]
+
+
+@pytest.mark.usefixtures("works")
 def test_a_crash_and_a_program_that_never_ends_are_told_as_without_it(tmp_path: Path) -> None:
     machine = load_device("host")
     kind = {"arch": machine.arch, "os": machine.os, "libc": machine.libc, "runner": {"name": "native"}}

@@ -163,6 +163,8 @@ class Chaos:
         self.check_output()
         root = self.disk.root
         self.expect(_names(root / "output") == [self.command.name], f"left: {_names(root / 'output')}")
+        hidden = [path.name for path in (root / "output").rglob(".*")]
+        self.expect(not hidden, f"left in the output: {hidden}")
         self.expect(_names(root / "temporary") == [], f"left: {_names(root / 'temporary')}")
         results = [name for path in (root / "cache").glob("results-*") for name in _names(path)]
         hidden = [name for name in results if name.startswith(".") and name != TOTAL]

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import edgepack
 from edgepack.api import Bundle
+from edgepack.config.tuned import read_tuned
+from edgepack.errors import CheckFailedError
 from edgepack.release.check import check_release
 from edgepack.release.index import load_index
 from edgepack.render.params_file import read_params
+from edgepack.signing.sums import check_signature, public_key
 from tests.support import fake
+from tests.support.chaos import Command
+from workbench.models import save
+from workbench.models.operators import CASES
+
+PEM = serialization.Encoding.PEM
 
 _PROJECT = """\
 name: fleet
@@ -125,9 +137,87 @@ class Update:
         assert output.read_bytes() == self.params.read_bytes()
 
 
-COMMANDS: dict[str, Callable[[Path, Path], Pack | Release | Export | Update]] = {
+class Sign:
+    """The signature over a bundle's sums, by each of two keys."""
+
+    name, mode = "bundle", "ok"
+    codes: frozenset[int] = frozenset()
+    options: Sequence[str] = ()
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.keys = [folder / f"key{version}" for version in (0, 1)]
+        self.public = []
+        for key in self.keys:
+            made = ec.generate_private_key(ec.SECP256R1())
+            form = serialization.PrivateFormat.PKCS8
+            key.write_bytes(made.private_bytes(PEM, form, serialization.NoEncryption()))
+            public = made.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+            (folder / f"{key.name}.pub").write_bytes(public)
+            self.public.append(public_key(folder / f"{key.name}.pub"))
+        self.first = folder / "first"
+        with pytest.MonkeyPatch.context() as patch:
+            fake.install("ok", patch.setattr)
+            edgepack.pack(model, "host", self.first, name="net")
+
+    def arguments(self, output: Path, version: int) -> Sequence[str | Path]:
+        if not output.exists():
+            shutil.copytree(self.first, output)
+        return ["sign", output, "--key", self.keys[version]]
+
+    def check(self, output: Path) -> None:
+        Bundle(output).check_sums()
+        if (output / "SHA256SUMS.sig").exists():
+            assert any(self._signed(output, key) for key in self.public)
+
+    @staticmethod
+    def _signed(output: Path, key: Any) -> bool:
+        with suppress(CheckFailedError):
+            check_signature(output, key)
+            return True
+        return False
+
+
+class Quantize:
+    """A quantised model, of two seeds of calibration data, by the real worker."""
+
+    name, mode = "quantised.onnx", "real"
+    codes: frozenset[int] = frozenset()
+    options: Sequence[str] = ()
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.model = save(CASES["conv_1x1"](), folder, "float.onnx")
+
+    def arguments(self, output: Path, version: int) -> Sequence[str | Path]:
+        calibration = ["--calibrate", "synthetic", "--seed", str(version)]
+        return ["quantize", self.model, "-o", output, "--force", *calibration]
+
+    def check(self, output: Path) -> None:
+        onnx.checker.check_model(onnx.load(output), full_check=True)
+
+
+class Tune:
+    """A file of tuned schedules, which is extended during a search, by the real worker."""
+
+    name, mode = "tuned.json", "real"
+    codes: frozenset[int] = frozenset()
+    options: Sequence[str] = ()
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.model = save(CASES["conv_1x1"](), folder, "net.onnx")
+
+    def arguments(self, output: Path, version: int) -> Sequence[str | Path]:
+        return ["tune", self.model, "-o", output, "--trials", str(1 + version)]
+
+    def check(self, output: Path) -> None:
+        read_tuned(output)
+
+
+COMMANDS: dict[str, Callable[[Path, Path], Command]] = {
     "pack": Pack,
     "release": Release,
     "export": Export,
     "update": Update,
+    "sign": Sign,
+    "quantize": Quantize,
+    "tune": Tune,
 }

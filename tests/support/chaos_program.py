@@ -1,5 +1,5 @@
-"""``edgepack`` with the fake worker in the mode that comes first, started as :mod:`edgepack.__main__` does
-it; says when it is ready."""
+"""``edgepack`` with the fake worker in the mode that comes first ("real": with the real one), started as
+:mod:`edgepack.__main__` does it; says when it is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def run() -> int:
     from edgepack.cli.main import main
     from tests.support import fake
 
-    fake.install(sys.argv[1])
+    if sys.argv[1] != "real":
+        fake.install(sys.argv[1])
     return main(sys.argv[2:])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -55,3 +57,29 @@ def _runs(pid: int) -> bool:
     except (ProcessLookupError, FileNotFoundError):
         return False
     return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
+def in_fork(work: Callable[[IO[str]], None]) -> str:
+    """Do something that may crash, in a fork of this process.
+
+    Args:
+        work: is given a file to say in what it is about to do.
+
+    Returns:
+        "" if it returned; else how it ended, and what it said last.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                work(said)
+                code = 0
+            except BaseException as error:
+                print(repr(error), file=said, flush=True)
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        last = said.read().splitlines()[-2:]
+    return "" if status == 0 else f"{os.waitstatus_to_exitcode(status)}: {last}"

@@ -39,7 +39,9 @@ MOST = Access(reads=(Path("/"),), writes=(Path(tempfile.gettempdir()),))
 def _circumstances() -> tuple[Any, ...]:
     """What a worker that is started now would have from this process."""
     known = {
-        name: value for name, value in worker_process._environment().items() if name not in _PARENTS_ALONE
+        name: value
+        for name, value in worker_process.worker_environment().items()
+        if name not in _PARENTS_ALONE
     }
     return known, tempfile.gettempdir(), worker_process.worker_command
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.system import atomic
-from edgepack.system.atomic import replace_file, replace_folder
+from edgepack.system.atomic import replace_file, replace_folder, write_file
 
 
 def folder(path: Path, text: str) -> Path:
@@ -86,3 +86,53 @@ def test_a_disk_that_cannot_hold_it_is_an_error(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="No space left"):
         replace_folder(new, target, tmp_path / "old")
     assert (target / "in" / "file").read_text() == "old"
+
+
+def left(target: Path, token: str = "0123456789ab") -> Path:
+    path = target.with_name(f".{target.name}.{token}")
+    path.write_text("half")
+    return path
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next(tmp_path: Path) -> None:
+    """And nothing that is similar: of another file, another token, a link, a folder, what has two names."""
+    target = tmp_path / "it.json"
+    gone = left(target)
+    others = [left(tmp_path / "other.json"), left(target, "0123"), left(target, "0123456789AB")]
+    link, folder = left(target, "a" * 12), tmp_path / f".{target.name}.{'b' * 12}"
+    link.unlink()
+    link.symlink_to(others[0])
+    folder.mkdir()
+    os.link(others[0], tmp_path / f".{target.name}.{'c' * 12}")
+    before = {path.name for path in tmp_path.iterdir()}
+    write_file(target, b"new")
+    assert {path.name for path in tmp_path.iterdir()} == (before - {gone.name}) | {target.name}
+    assert target.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
+    target = tmp_path / "it.json"
+    with left(target).open("r+b") as file:
+        assert atomic._locked(file.fileno())
+        write_file(target, b"new")
+    assert Path(file.name).exists()
+    new, file_of_new = atomic._new(target)
+    write_file(target, b"newer")
+    assert new.exists()
+    os.close(file_of_new)
+
+
+def test_a_disk_that_takes_no_file_leaves_the_old_one_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "it.json"
+    write_file(target, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_file(target, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["it.json"] and target.read_bytes() == b"old"

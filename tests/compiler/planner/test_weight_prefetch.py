@@ -194,8 +194,8 @@ def test_each_share_is_asked_for_once(
     made: list[dict[str, Any]] = []
     memories = executor.memories
 
-    def remembering(*arguments: Any) -> dict[str, Any]:
-        made.append(memories(*arguments))
+    def remembering(*arguments: Any, **how: Any) -> dict[str, Any]:
+        made.append(memories(*arguments, **how))
         for memory in made[-1]["constant"]:
             memory.bytes[:] = 0
         return made[-1]

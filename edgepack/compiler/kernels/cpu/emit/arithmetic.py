@@ -43,9 +43,9 @@ from edgepack.compiler.kernels.expressions.operations import (
     FLOATS,
     INTEGERS,
     NUMBERS,
+    OPERATIONS,
     Kind,
     Operands,
-    OPERATIONS,
     Operation,
     form_for,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
+from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import Values
 from edgepack.compiler.kernels.expressions.operations import Operation
@@ -60,6 +60,23 @@ class Conditions(Values):
         super().__init__(e, lanes, variables)
         self.conditions, self.lane_variable = dict(conditions or {}), lane_variable
         self.origin = origin
+
+    def bounds_here(self, x: Affine) -> tuple[int, int]:
+        """Least and largest value of a position over all lanes, where the conditions that are known here
+        hold: those on one variable each, and on no lane."""
+        variables = self.variables.child()
+        for position, at_most in self.conditions.items():
+            if position.uniform and len(position.terms) == 1:
+                ((name, step),) = position.terms
+                least, largest = variables.ranges.get(name, INT32)
+                # step * n + constant is at most 0, or at least 1.
+                end = -position.constant if at_most else 1 - position.constant
+                if at_most == (step > 0):
+                    largest = min(largest, end // step)
+                else:
+                    least = max(least, -(-end // step))
+                variables.ranges[name] = least, largest
+        return variables.bounds(x, self.lanes)
 
     def _at_most(self, d: Affine) -> bool:
         """Whether d <= 0, by bounds or by what is known here; raises NeedsBranch or NeedsSplit."""

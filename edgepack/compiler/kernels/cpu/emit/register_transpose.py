@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -88,6 +89,10 @@ class TileVectors(Vectors):
         if self.lanes == 1 or step in {0, 1} or not along or dtype not in TRANSPOSED:
             return super().load_flat(buffer, address)
         base = address.plus(-self.tile.row)
+        # Where some rows of a tile are padding, what they would load may lie outside of the buffer.
+        low, high = self.bounds_here(base)
+        if low < 0 or high + self.tile.rows > prod(int(n) for n in buffer.shape):
+            return super().load_flat(buffer, address)
         if (buffer, base) not in self.tile.shared:
             array = self.pointers[buffer]
             loaded = [
