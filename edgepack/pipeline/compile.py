@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 #: How long a file may be looked at.
-_SECONDS, _BYTES_A_SECOND = 120.0, 10_000_000
+_SECONDS, _BYTES_A_SECOND = 120, 10_000_000
 
 #: A job that reads a model.
 _J = TypeVar("_J", CheckJob, CompareJob, DrawJob, ImportJob, LayersJob, QuantiseJob)
@@ -148,9 +148,10 @@ def _but(model: Path, files: Sequence[Path]) -> tuple[Path, ...]:
 def _check_beside(model: Path, file: Path) -> None:
     """The worker is given what it names as a part of the model, if that lies in the model's folder, also
     behind links."""
-    real = file.resolve()
-    folders = {model.absolute().parent.resolve(), model.resolve().parent}
-    if ".." in file.parts or not any(folder in real.parents for folder in folders):
+    real, beside = file.resolve(), model.absolute().parent
+    folders = {beside.resolve(), model.resolve().parent}
+    below = file.is_relative_to(beside) and ".." not in file.relative_to(beside).parts
+    if not below or not any(folder in real.parents for folder in folders):
         raise ModelError(
             f"{model} keeps weights in {file.name}, which leads out of its folder, to {real}.",
             hint=f"Put the file itself beside the model, in {model.parent}.",
@@ -250,7 +251,7 @@ def summarise(model: Path) -> ModelSummary:
         ModelError: it cannot be read.
         OutOfTimeError: not in two minutes and a second for each 10 MB.
     """
-    seconds = _SECONDS + (model.stat().st_size / _BYTES_A_SECOND if is_file(model) else 0)
+    seconds = _SECONDS + (model.stat().st_size // _BYTES_A_SECOND if is_file(model) else 0)
     stages = Stages(None)
     hint = "Look whether its files can be read: they may lie on a disk that does not answer."
     with (

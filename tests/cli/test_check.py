@@ -130,8 +130,8 @@ def test_a_check_and_the_reading_of_a_model_have_a_time(
     err = capsys.readouterr().err
     assert "Checking small.onnx did not end within 0.5 s; it was at its start." in err
     assert "--timeout" in err
-    monkeypatch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("hang:summarise"))
-    monkeypatch.setattr(edgepack.pipeline.compile, "DEFAULT_TIMEOUT", 0.5)
+    monkeypatch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("hang:read"))
+    monkeypatch.setattr(edgepack.pipeline.compile, "_SECONDS", 0.5)
     assert main(["inspect", str(small_model)]) == 3
     assert "Reading small.onnx did not end within 0.5 s" in capsys.readouterr().err
 

@@ -118,6 +118,8 @@ def test_data_behind_a_link_out_of_the_folder_is_refused(linked: bool, tmp_path:
     if linked:
         model.rename(elsewhere / "5678")
         model.symlink_to(elsewhere / "5678")
+    model = model.parent / ".." / model.parent.name / model.name  # as a project file may name it
+    weights = model.with_name("weights.bin")
     with Worker() as worker:
         if linked:
             assert identify(model, worker, job_folder(tmp_path / "job")).data == (weights,)
