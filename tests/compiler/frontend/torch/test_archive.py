@@ -255,6 +255,23 @@ def test_what_is_no_program_is_one_sentence(tmp_path: Path) -> None:
             check_archive(tmp_path / name)
 
 
+def test_keys_that_older_versions_lack_are_not_needed(tmp_path: Path) -> None:
+    whole = parts()[MODEL]
+    for name in ("verifiers", "torch_version", "guards_code"):
+        del whole[name]
+    graph = whole["graph_module"]["graph"]
+    del (
+        graph["sym_float_values"],
+        graph["custom_obj_values"],
+        whole["graph_module"]["treespec_namedtuple_fields"],
+    )
+    for node in graph["nodes"]:
+        del node["name"], node["is_hop_single_tensor_return"]
+        for one in node["inputs"]:
+            del one["kind"]
+    check_archive(archive(tmp_path, whole))
+
+
 def test_a_program_of_a_newer_pytorch_is_named_as_such(tmp_path: Path) -> None:
     whole = program()
     whole["schema_version"]["major"], whole["torch_version"], whole["new"] = 9, "3.1", {}
