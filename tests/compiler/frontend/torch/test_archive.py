@@ -255,6 +255,18 @@ def test_what_is_no_program_is_one_sentence(tmp_path: Path) -> None:
             check_archive(tmp_path / name)
 
 
+def test_names_that_modules_may_have_are_read(tmp_path: Path) -> None:
+    """Of keys of an nn.ModuleDict, and of a dict that is an argument."""
+    entries = json.dumps({name: data for name, data in parts().items() if name.endswith(".json")})
+    for old, new in (
+        ("layers.0.", "layers.conv(3x3), #1 é."),
+        ('image\\\\\\"', 'image {left}: 50% = ½\\\\\\"'),
+    ):
+        assert old in entries
+        entries = entries.replace(old, new)
+    check_archive(write(tmp_path / "net.pt2", {**parts(), **json.loads(entries)}))
+
+
 def test_keys_that_older_versions_lack_are_not_needed(tmp_path: Path) -> None:
     whole = parts()[MODEL]
     for name in ("verifiers", "torch_version", "guards_code"):
