@@ -131,7 +131,7 @@ def test_an_attack_is_refused_by_its_key(name: str, tmp_path: Path) -> None:
         model_files(path)
     message = refused.value.message
     assert ATTACKS[name][1] in message and "\n" not in message and len(message) < 600
-    assert not (tmp_path / "marker").exists()
+    assert not (tmp_path / "marker").exists() and "antigravity" not in sys.modules
 
 
 def test_inspect_ends_with_the_key_of_an_attack(tmp_path: Path) -> None:
