@@ -261,6 +261,7 @@ ATTACKS: dict[str, tuple[_Change, str]] = {
     "result_key": (_key("out_spec", "out", "out\\"), "out_spec"),
     "type_of_others": (_spec("in_spec", "builtins.list", "net.Reply"), "objects of net.Reply"),
     "type_with_braces": (_spec("in_spec", "builtins.list", "net.{x.__class__}"), "of net.{x.__class__}"),
+    "type_of_lines": (_spec("in_spec", "builtins.list", "a\\nb"), r"objects of 'a\nb'"),
     "named_tuple": (_spec("in_spec", "builtins.list", "collections.namedtuple"), "objects of "),
     "default_factory": (_default_factory, "default_factory_module"),
     "enumeration": (_enumeration, "out_spec"),
