@@ -51,11 +51,12 @@ def output_names(results: Any) -> list[str]:
 def unique(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
     """The names, numbered where one occurs twice or is taken."""
     seen, found = set(taken), []
+    last: dict[str, int] = {}
     for name in names:
-        one, number = name, 1
+        one = name
         while one in seen:
-            number += 1
-            one = f"{name}_{number}"
+            last[name] = last.get(name, 1) + 1
+            one = f"{name}_{last[name]}"
         seen.add(one)
         found.append(one)
     return found

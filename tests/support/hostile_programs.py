@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,6 @@ from tests.support.saved_program import MODEL, parts
 
 __all__ = ["ATTACKS", "EMPTIED", "attacked"]
 
-_PICKLED = b"cposix\nsystem\n(X%c\x00\x00\x00touch %stR."
 _WEIGHTS = "data/weights/model_weights_config.json"
 _CONSTANTS = "data/constants/model_constants_config.json"
 _EXAMPLES = "data/sample_inputs/model.pt"
@@ -102,6 +102,17 @@ def _keyword_key(entries: dict[str, Any], payload: str) -> None:
     flattened = "x, batch_image, batch_more_0, gain, = fx_pytree.tree_flatten_spec(([x, batch], {'gain"
     code = f"gain':gain}}), self._in_spec)\n\n{payload}\ndef g(self, x, batch, gain):\n    {flattened}"
     _key("in_spec", "gain", code)(entries, payload)
+
+
+def _guard_key(entries: dict[str, Any], payload: str) -> None:
+    """A key, in the example inputs too, that ends the text of a check that PyTorch makes of its own."""
+    key = f" + str({payload}) + str('') + "
+    _key("in_spec", "image", key)(entries, payload)
+
+    def renamed(pickled: bytes) -> bytes:
+        return pickled.replace(b"X\5\0\0\0image", b"X" + struct.pack("<I", len(key)) + key.encode())
+
+    _pickled(renamed)(entries, payload)
 
 
 def _default_factory(entries: dict[str, Any], payload: str) -> None:
@@ -189,17 +200,22 @@ def _payload(path: str, **changed: Any) -> _Change:
     return change
 
 
-def _pickle(data: bytes) -> _Change:
+def _pickled(changed: Callable[[bytes], bytes]) -> _Change:
     """Example inputs of another pickle."""
 
     def change(entries: dict[str, Any], payload: str) -> None:
         made = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(entries[_EXAMPLES])) as old, zipfile.ZipFile(made, "w") as new:
             for name in old.namelist():
-                new.writestr(name, data if name.endswith("data.pkl") else old.read(name))
+                read = old.read(name)
+                new.writestr(name, changed(read) if name.endswith("data.pkl") else read)
         entries[_EXAMPLES] = made.getvalue()
 
     return change
+
+
+def _pickle(data: bytes) -> _Change:
+    return _pickled(lambda _: data)
 
 
 def _unknown(*keys: str | int) -> _Change:
@@ -241,8 +257,11 @@ ATTACKS: dict[str, tuple[_Change, str]] = {
     "argument_of_other_letters": (_argument_names("\uff45xec"), "forward_arg_names[0]"),
     "keyword_key": (_keyword_key, "in_spec"),
     "nested_key": (_key("in_spec", "image", "image'] or PAYLOAD or L['image"), "in_spec"),
+    "guard_key": (_guard_key, "in_spec"),
     "result_key": (_key("out_spec", "out", "out\\"), "out_spec"),
     "type_of_others": (_spec("in_spec", "builtins.list", "net.Reply"), "objects of net.Reply"),
+    "type_with_braces": (_spec("in_spec", "builtins.list", "net.{x.__class__}"), "of net.{x.__class__}"),
+    "type_of_lines": (_spec("in_spec", "builtins.list", "a\\nb"), r"objects of 'a\nb'"),
     "named_tuple": (_spec("in_spec", "builtins.list", "collections.namedtuple"), "objects of "),
     "default_factory": (_default_factory, "default_factory_module"),
     "enumeration": (_enumeration, "out_spec"),

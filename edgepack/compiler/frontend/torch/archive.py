@@ -175,7 +175,8 @@ def _not_read(model: Path, refused: RefusedError) -> ModelError:
         reader = "edgepack"
         if "{reader}" in refused.instead and sys.modules.get("torch") is not None:
             reader = f"the installed PyTorch {sys.modules['torch'].__version__}"
-        return ModelError(refused.instead.format(model=model, reader=reader), hint=refused.hint)
+        said = refused.instead.replace("{reader}", reader).replace("{model}", str(model))
+        return ModelError(said, hint=refused.hint)
     what = f"{refused.place().strip()} {refused.what}".strip()
     return ModelError(
         f"{model} is not read: {what}, and reading it could run code of whoever made the file.",

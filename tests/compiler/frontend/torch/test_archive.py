@@ -131,7 +131,7 @@ def test_an_attack_is_refused_by_its_key(name: str, tmp_path: Path) -> None:
         model_files(path)
     message = refused.value.message
     assert ATTACKS[name][1] in message and "\n" not in message and len(message) < 600
-    assert not (tmp_path / "marker").exists()
+    assert not (tmp_path / "marker").exists() and "antigravity" not in sys.modules
 
 
 def test_inspect_ends_with_the_key_of_an_attack(tmp_path: Path) -> None:
@@ -253,6 +253,35 @@ def test_what_is_no_program_is_one_sentence(tmp_path: Path) -> None:
     ):
         with pytest.raises(ModelError, match=said):
             check_archive(tmp_path / name)
+
+
+def test_names_that_modules_may_have_are_read(tmp_path: Path) -> None:
+    """Of keys of an nn.ModuleDict, and of a dict that is an argument."""
+    entries = json.dumps({name: data for name, data in parts().items() if name.endswith(".json")})
+    for old, new in (
+        ("layers.0.", "layers.conv(3x3), #1 é."),
+        ('image\\\\\\"', 'image {left}: 50% = ½\\\\\\"'),
+    ):
+        assert old in entries
+        entries = entries.replace(old, new)
+    check_archive(write(tmp_path / "net.pt2", {**parts(), **json.loads(entries)}))
+
+
+def test_keys_that_older_versions_lack_are_not_needed(tmp_path: Path) -> None:
+    whole = parts()[MODEL]
+    for name in ("verifiers", "torch_version", "guards_code"):
+        del whole[name]
+    graph = whole["graph_module"]["graph"]
+    del (
+        graph["sym_float_values"],
+        graph["custom_obj_values"],
+        whole["graph_module"]["treespec_namedtuple_fields"],
+    )
+    for node in graph["nodes"]:
+        del node["name"], node["is_hop_single_tensor_return"]
+        for one in node["inputs"]:
+            del one["kind"]
+    check_archive(archive(tmp_path, whole))
 
 
 def test_a_program_of_a_newer_pytorch_is_named_as_such(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from edgepack.compiler.frontend.torch.pt2.entries import (
     rewritten,
     small_text,
 )
-from edgepack.compiler.frontend.torch.pt2.forms import RefusedError
+from edgepack.compiler.frontend.torch.pt2.forms import RefusedError, said
 from edgepack.compiler.frontend.torch.pt2.payloads import Room, payloads
 from edgepack.compiler.frontend.torch.pt2.program import MAJOR, libraries, program
 from edgepack.compiler.frontend.torch.pt2.said import said_in
@@ -139,7 +139,7 @@ def _refuse_newer(whole: Any) -> None:
     version = whole.get("schema_version") if isinstance(whole, dict) else None
     major = version.get("major") if isinstance(version, dict) else None
     if type(major) is int and MAJOR < major < 10_000:
-        by = str(whole.get("torch_version") or "a newer one")[:40]
+        by = said(whole.get("torch_version") or "a newer one", 40)
         raise RefusedError(
             "",
             instead=f"{{model}} was saved by PyTorch {by}, in version {major} of its schema; {{reader}} "

@@ -32,6 +32,7 @@ __all__ = [
     "Text",
     "Variant",
     "read",
+    "said",
     "shown",
 ]
 
@@ -96,6 +97,12 @@ def shown(value: Any) -> str:
     if isinstance(value, list | dict):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
     return f"{value!r:.80}"
+
+
+def said(text: Any, longest: int = 100) -> str:
+    """A text of the file as a part of a sentence, without quotes where it is a plain one."""
+    short = str(text)[:longest]
+    return short if short.isprintable() else repr(short)
 
 
 def _one_of(names: Collection[Any]) -> str:

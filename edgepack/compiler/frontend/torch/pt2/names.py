@@ -20,10 +20,8 @@ OPERATOR_NAMES = frozenset(
     f"__{place}{name}__" for place in ("", "i") for name in ("and", "or", "xor", "lshift", "rshift")
 )
 
-#: Of an attribute's name, between dots: what is no identifier stands in quotes.
-_PART = re.compile(r"[\w\-+/:@ ]+")
-#: A key of a nested argument, or a text that is an argument.
-_KEY = re.compile(r"[\w.\-+/:@ ]*")
+#: What ends a text of Python, or a part of it.
+_QUOTES = frozenset("'\"`\\")
 
 
 def is_name(text: str) -> bool:
@@ -33,17 +31,14 @@ def is_name(text: str) -> bool:
     return text.isidentifier() and normal and not keyword.iskeyword(text) and not dunder
 
 
-def _is_attribute(text: str) -> bool:
-    parts = text.split(".")
-    return all(
-        is_name(one) or (_PART.fullmatch(one) and not one.isidentifier() and not one.startswith("__"))
-        for one in parts
-    )
-
-
-def _is_key(text: str) -> bool:
+def _is_plain(text: str) -> bool:
+    """Whether a text is the same between any quotes of Python, in a line."""
     dunder = text.startswith("__") and text.endswith("__")
-    return bool(_KEY.fullmatch(text)) and not dunder
+    return text.isprintable() and not _QUOTES & set(text) and not dunder
+
+
+def _is_attribute(text: str) -> bool:
+    return all(is_name(one) or (_is_plain(one) and one and not one.isidentifier()) for one in text.split("."))
 
 
 NAME = Text(lambda text: text if is_name(text) else None, "a name")
@@ -54,7 +49,7 @@ NAME_OR_NONE = Text(lambda text: text if not text or is_name(text) else None, "a
 ATTRIBUTE = Text(lambda text: text if _is_attribute(text) else None, "a name with dots between its parts")
 
 #: Of a dict among the arguments or results, or a text that is one.
-KEY = Text(lambda text: text if _is_key(text) else None, "a plain text")
+KEY = Text(lambda text: text if _is_plain(text) else None, "a plain text")
 
 #: An ASCII word.
 WORD = Text(lambda text: text if re.fullmatch(r"[\w.\-]*", text, re.ASCII) else None, "a word", 200)

@@ -19,6 +19,7 @@ from edgepack.compiler.frontend.torch.pt2.forms import (
     Record,
     RefusedError,
     read,
+    said,
     shown,
 )
 from edgepack.compiler.frontend.torch.pt2.names import KEY, NAME
@@ -138,7 +139,7 @@ def _context(kind: Any, context: Any) -> tuple[Any, int | None]:
     named = context if kind == "collections.namedtuple" else kind
     raise RefusedError(
         f"is of the type {shown(named)}",
-        instead=f"{{model}} takes or returns objects of {named!s:.100}, a type that only the process knows "
+        instead=f"{{model}} takes or returns objects of {said(named)}, a type that only the process knows "
         "that exported it.",
         hint="Give edgepack.pack the module in that process, or export one that takes and returns tensors, "
         "dicts and tuples.",
