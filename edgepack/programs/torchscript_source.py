@@ -124,22 +124,23 @@ class Code:
     def _class(self, node: ast.ClassDef, found: Definition) -> Iterator[str]:
         yield f"class {node.name}({found.kind}):" if found.kind != "class" else f"class {node.name}:"
         expressions = Expressions(self.defined, self.attributes, self.methods)
+        if found.kind == "Enum":
+            yield from _members(node, expressions)
+            return
+        has_code, has_types = found.kind != "NamedTuple", found.kind in {"class", "Module", "NamedTuple"}
         for one in node.body:
-            if isinstance(one, ast.FunctionDef):
+            name = _annotated(one)
+            if isinstance(one, ast.FunctionDef) and has_code:
                 yield from self._function(one, "  ")
-            elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-                kind, final = found.attributes[one.target.id], _final(one)
-                value = f" = {expressions.constant(one.value)}" if one.value else ""
-                if value and final is None and found.kind != "NamedTuple":
-                    raise Refused("a value that is no constant of its class", one.lineno)
-                yield f"  {one.target.id} : {kind if final is None else f'Final[{kind}]'}{value}"
-            elif (name := _annotated(one)) is not None:
+            elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and has_types:
+                yield f"  {_typed(one, found, expressions)}"
+            elif name is not None and has_code and has_types:
                 yield f"  __annotations__[{quoted(name)}] = {found.attributes[name]}"
-            elif (name := _assigned(one)) is not None and isinstance(one, ast.Assign):
-                yield f"  {name} = {_member(name, one.value, found.kind, expressions)}"
+            elif isinstance(one, ast.Assign) and has_code and has_types:
+                yield f"  {_list_of_names(one, found)}"
             elif not isinstance(one, ast.Pass):
                 raise Refused("a statement in a class that PyTorch does not write", one.lineno)
-        if not node.body or all(isinstance(one, ast.Pass) for one in node.body):
+        if all(isinstance(one, ast.Pass) for one in node.body):
             yield "  pass"
 
     def _function(self, node: ast.FunctionDef, indent: str) -> Iterator[str]:
@@ -321,13 +322,42 @@ def _final(node: ast.AnnAssign) -> ast.expr | None:
     return kind.slice if isinstance(kind, ast.Subscript) and dotted(kind.value) == "Final" else None
 
 
-def _member(name: str, value: ast.expr, kind: str, expressions: Expressions) -> str:
-    """The value of an enumeration's member, or a list of names."""
-    if kind == "Enum" or (name in _LISTS and isinstance(value, ast.List)):
-        if kind != "Enum" and not all(isinstance(one, ast.Constant) for one in getattr(value, "elts", ())):
-            raise Refused(f"a list {name} of what are no names", value.lineno)
-        return expressions.constant(value)
-    raise Refused(f"a value {name!r:.80} in a class", value.lineno)
+def _typed(node: ast.AnnAssign, found: Definition, expressions: Expressions) -> str:
+    """An attribute and its type; or a constant, which has a value."""
+    assert isinstance(node.target, ast.Name)
+    name, kind = node.target.id, found.attributes[node.target.id]
+    if name not in found.constants and node.value is None:
+        return f"{name} : {kind}"
+    if name not in found.constants or node.value is None or found.kind == "NamedTuple":
+        raise Refused("a value that is no constant of its class", node.lineno)
+    return f"{name} : Final[{kind}] = {expressions.constant(node.value)}"
+
+
+def _list_of_names(node: ast.Assign, found: Definition) -> str:
+    """What of a class is a parameter, a buffer or a hook."""
+    name = _assigned(node)
+    listed = node.value.elts if isinstance(node.value, ast.List) else None
+    if name not in _LISTS or listed is None or (found.kind != "Module" and name != "__annotations__"):
+        raise Refused("a value in a class that is no list of names", node.lineno)
+    names = [one.value if isinstance(one, ast.Constant) else None for one in listed]
+    there = found.methods if name.endswith("_hooks__") else found.attributes
+    if not all(isinstance(one, str) and one in there for one in names):
+        raise Refused(f"a list {name} of what the class does not have", node.lineno)
+    return f"{name} = [{''.join(f'{quoted(str(one))}, ' for one in names)}]"
+
+
+def _members(node: ast.ClassDef, expressions: Expressions) -> Iterator[str]:
+    """Those of an enumeration, which are of one type: PyTorch's reader asks for nothing of that."""
+    kinds = set()
+    for one in node.body:
+        name, value = _assigned(one), getattr(one, "value", None)
+        if name is None or not isinstance(value, ast.expr):
+            raise Refused("a statement in an enumeration that PyTorch does not write", one.lineno)
+        number = value.operand if isinstance(value, ast.UnaryOp) else value
+        kinds.add(type(number.value) if isinstance(number, ast.Constant) else None)
+        yield f"  {name} = {expressions.constant(value)}"
+    if len(kinds) != 1 or not kinds <= {int, float, str}:
+        raise Refused("an enumeration whose members are not all numbers, or all texts", node.lineno)
 
 
 def _once(name: str, there: Mapping[str, object], node: ast.stmt) -> None:
