@@ -92,20 +92,7 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
     called = getattr(module, "original_name", "") or type(module).__name__
     script = is_script(module)
     module = as_module(module) if script else module
-    try:
-        with torch.no_grad():  # on copies of its buffers, which a run may write to
-            buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-            torch.func.functional_call(module, buffers, arguments, keywords)
-    except Exception as error:  # whatever the module raises
-        if script:
-            raise ModelError(
-                f"{called} cannot be run with the example inputs: {_line(error)}",
-                hint="Give inputs of the shapes and types that it takes; where these are, it is damaged.",
-            ) from error
-        raise ConfigError(
-            f"The module does not take the example inputs: {_line(error)}",
-            hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
-        ) from error
+    _run_once(module, arguments, keywords, called if script else "")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -119,6 +106,30 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
             hint="torch.export.export(module, example) says more. Control flow that depends on data becomes "
             "torch.where or torch.cond, or stays outside of the module.",
             detail=str(error).strip()[:4000],
+        ) from error
+
+
+def _run_once(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], script: str) -> None:
+    """Raises ConfigError where a module does not take its example; ModelError where it is TorchScript.
+
+    Args:
+        script: what the TorchScript is called; "" for a module of Python's.
+    """
+    import torch
+
+    try:
+        with torch.no_grad():  # on copies of its buffers, which a run may write to
+            buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+            torch.func.functional_call(module, buffers, arguments, keywords)
+    except Exception as error:  # whatever the module raises
+        if script:
+            raise ModelError(
+                f"{script} cannot be run with the example inputs: {_line(error)}",
+                hint="Give inputs of the shapes and types that it takes; where these are, it is damaged.",
+            ) from error
+        raise ConfigError(
+            f"The module does not take the example inputs: {_line(error)}",
+            hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
         ) from error
 
 

@@ -122,6 +122,8 @@ class _Archive:
         root = held["data"]
         if not isinstance(root, Made) or code.defined[root.name].kind != "Module":
             raise Refused("its data.pkl holds no module")
+        if "forward" not in code.defined[root.name].methods:
+            raise Refused("its module has no method forward")
         if checked is not None:
             self._write(checked, code, {f"{name}.pkl": write(value) for name, value in held.items()})
         return code

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from edgepack.programs.torchscript_expressions import RESERVED, Expressions, quoted
+from edgepack.programs.torchscript_statements import Statements, assigned, variables
 from edgepack.programs.torchscript_types import Definition, Refused, dotted, read_type
 
 __all__ = ["Code"]
@@ -24,8 +25,6 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _KINDS = {"Module", "NamedTuple", "Interface", "ModuleInterface", "Enum"}
 #: Lists of names in a class: what is a parameter, a buffer, a hook.
 _LISTS = {"__parameters__", "__buffers__", "__forward_hooks__", "__forward_pre_hooks__", "__annotations__"}
-#: Calls that say something on a terminal and compute nothing: left out.
-_SAYS = {"print", "torch.warn"}
 
 
 class Code:
@@ -108,7 +107,7 @@ class Code:
             elif (name := _annotated(node)) is not None and isinstance(node, ast.Assign):
                 _once(name, found.attributes, node)
                 found.attributes[name] = read_type(node.value, self.defined)
-            elif found.kind == "Enum" and (name := _assigned(node)) is not None:
+            elif found.kind == "Enum" and (name := assigned(node)) is not None:
                 found.constants.add(name)
 
     def _write(self, name: str, tree: ast.Module) -> str:
@@ -124,29 +123,30 @@ class Code:
     def _class(self, node: ast.ClassDef, found: Definition) -> Iterator[str]:
         yield f"class {node.name}({found.kind}):" if found.kind != "class" else f"class {node.name}:"
         expressions = Expressions(self.defined, self.attributes, self.methods)
+        if found.kind == "Enum":
+            yield from _members(node, expressions)
+            return
+        has_code, has_types = found.kind != "NamedTuple", found.kind in {"class", "Module", "NamedTuple"}
         for one in node.body:
-            if isinstance(one, ast.FunctionDef):
+            name = _annotated(one)
+            if isinstance(one, ast.FunctionDef) and has_code:
                 yield from self._function(one, "  ")
-            elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-                kind, final = found.attributes[one.target.id], _final(one)
-                value = f" = {expressions.constant(one.value)}" if one.value else ""
-                if value and final is None and found.kind != "NamedTuple":
-                    raise Refused("a value that is no constant of its class", one.lineno)
-                yield f"  {one.target.id} : {kind if final is None else f'Final[{kind}]'}{value}"
-            elif (name := _annotated(one)) is not None:
+            elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and has_types:
+                yield f"  {_typed(one, found, expressions)}"
+            elif name is not None and has_code and has_types:
                 yield f"  __annotations__[{quoted(name)}] = {found.attributes[name]}"
-            elif (name := _assigned(one)) is not None and isinstance(one, ast.Assign):
-                yield f"  {name} = {_member(name, one.value, found.kind, expressions)}"
+            elif isinstance(one, ast.Assign) and has_code and has_types:
+                yield f"  {_list_of_names(one, found)}"
             elif not isinstance(one, ast.Pass):
                 raise Refused("a statement in a class that PyTorch does not write", one.lineno)
-        if not node.body or all(isinstance(one, ast.Pass) for one in node.body):
+        if all(isinstance(one, ast.Pass) for one in node.body):
             yield "  pass"
 
     def _function(self, node: ast.FunctionDef, indent: str) -> Iterator[str]:
         given = node.args
         if given.posonlyargs or given.vararg or given.kwonlyargs or given.kwarg or node.decorator_list:
             raise Refused(f"a function {node.name!r:.80} of a form that PyTorch does not write", node.lineno)
-        bound, functions = _variables(node, self.defined)
+        bound, functions = variables(node, self.defined)
         if wrong := bound & RESERVED:
             raise Refused(f"a variable {min(wrong)!r}, which is one of PyTorch's words", node.lineno)
         expressions = Expressions(self.defined, self.attributes, self.methods, bound, functions)
@@ -157,126 +157,7 @@ class Code:
             arguments.append(f"{one.arg}{kind}" + (f"={expressions.constant(default)}" if default else ""))
         returned = f" -> {expressions.type(node.returns)}" if node.returns else ""
         yield f"{indent}def {node.name}({', '.join(arguments)}){returned}:"
-        yield from _Statements(expressions, node.name).block(node.body, indent + "  ")
-
-
-class _Statements:
-    """Checks and writes the statements of one function."""
-
-    def __init__(self, expressions: Expressions, function: str) -> None:
-        self._expressions = expressions
-        #: PyTorch runs it while it reads the file: no loops, and no calls of the archive's own code.
-        self._while_read = function == "__setstate__"
-        self._forms: dict[type[ast.stmt], Callable[..., Iterator[str]]] = {
-            ast.Assign: self._assign,
-            ast.AnnAssign: self._annotated,
-            ast.Expr: self._call,
-            ast.Return: self._return,
-            ast.If: self._if,
-            ast.While: self._while,
-            ast.For: self._for,
-            ast.With: self._with,
-            ast.Pass: self._pass,
-        }
-
-    def block(self, body: Sequence[ast.stmt], indent: str) -> Iterator[str]:
-        """The statements, written again; at least one."""
-        written = False
-        for node in body:
-            form = self._forms.get(type(node))
-            if form is None or (self._while_read and isinstance(node, ast.While | ast.For | ast.With)):
-                parallel = isinstance(node, ast.FunctionDef)
-                what = "code that is run in parallel" if parallel else f"a statement {type(node).__name__}"
-                raise Refused(f"{what}, which edgepack does not read here", node.lineno)
-            if self._while_read:
-                self._refuse_own_code(node)
-            for line in form(node, indent):
-                written = True
-                yield line
-        if not written:
-            yield f"{indent}pass"
-
-    def _refuse_own_code(self, node: ast.stmt) -> None:
-        for one in ast.walk(node):
-            if isinstance(one, ast.Call):
-                space = (dotted(one.func) or "").partition(".")
-                words = space[0] not in self._expressions.functions and not space[1]
-                if space[0] not in {"torch", "ops"} and not (words and isinstance(one.func, ast.Name)):
-                    raise Refused("a __setstate__ that calls more than operators", one.lineno)
-                taken = one.args[0] if space[0] == "unchecked_cast" and one.args else None
-                if taken and read_type(taken, self._expressions.defined).holds_structure():
-                    raise Refused("a __setstate__ that takes a type for granted", one.lineno)
-
-    def _assign(self, node: ast.Assign, indent: str) -> Iterator[str]:
-        if len(node.targets) != 1:
-            raise Refused("an assignment of a form that PyTorch does not write", node.lineno)
-        target, name = node.targets[0], dotted(node.value)
-        if isinstance(target, ast.Name) and target.id in self._expressions.functions:
-            yield f"{indent}{target.id} = {name}"
-            return
-        if isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts):
-            left = ", ".join(self._expressions.text(one) for one in target.elts) + ","
-        elif isinstance(target, ast.Name) or (isinstance(target, ast.Attribute) and not _is_reserved(target)):
-            left = self._expressions.text(target)
-        else:
-            raise Refused("an assignment of a form that PyTorch does not write", node.lineno)
-        yield f"{indent}{left} = {self._expressions.text(node.value)}"
-
-    def _annotated(self, node: ast.AnnAssign, indent: str) -> Iterator[str]:
-        if not isinstance(node.target, ast.Name) or node.value is None:
-            raise Refused("an assignment of a form that PyTorch does not write", node.lineno)
-        kind, value = self._expressions.type(node.annotation), self._expressions.text(node.value)
-        yield f"{indent}{node.target.id}: {kind} = {value}"
-
-    def _call(self, node: ast.Expr, indent: str) -> Iterator[str]:
-        if not isinstance(node.value, ast.Call):
-            raise Refused("a statement of a form that PyTorch does not write", node.lineno)
-        if dotted(node.value.func) not in _SAYS:
-            yield f"{indent}{self._expressions.text(node.value)}"
-
-    def _return(self, node: ast.Return, indent: str) -> Iterator[str]:
-        yield f"{indent}return {self._expressions.text(node.value) if node.value else 'None'}"
-
-    def _if(self, node: ast.If, indent: str) -> Iterator[str]:
-        yield f"{indent}if {self._expressions.text(node.test)}:"
-        yield from self.block(node.body, indent + "  ")
-        if node.orelse:
-            yield f"{indent}else:"
-            yield from self.block(node.orelse, indent + "  ")
-
-    def _while(self, node: ast.While, indent: str) -> Iterator[str]:
-        if node.orelse:
-            raise Refused("a loop of a form that PyTorch does not write", node.lineno)
-        yield f"{indent}while {self._expressions.text(node.test)}:"
-        yield from self.block(node.body, indent + "  ")
-
-    def _for(self, node: ast.For, indent: str) -> Iterator[str]:
-        over = node.iter
-        ranged = isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "range"
-        if (
-            not ranged
-            or not isinstance(over, ast.Call)
-            or len(over.args) != 1
-            or over.keywords
-            or node.orelse
-        ):
-            raise Refused("a loop of a form that PyTorch does not write", node.lineno)
-        if not isinstance(node.target, ast.Name):
-            raise Refused("a loop of a form that PyTorch does not write", node.lineno)
-        yield f"{indent}for {node.target.id} in range({self._expressions.text(over.args[0])}):"
-        yield from self.block(node.body, indent + "  ")
-
-    def _with(self, node: ast.With, indent: str) -> Iterator[str]:
-        item = node.items[0]
-        if len(node.items) != 1 or not isinstance(item.optional_vars, ast.Name | None):
-            raise Refused("a with statement of a form that PyTorch does not write", node.lineno)
-        named = f" as {item.optional_vars.id}" if item.optional_vars else ""
-        yield f"{indent}with {self._expressions.text(item.context_expr)}{named}:"
-        yield from self.block(node.body, indent + "  ")
-
-    def _pass(self, node: ast.Pass, indent: str) -> Iterator[str]:
-        del node
-        yield f"{indent}pass"
+        yield from Statements(expressions, node.name).block(node.body, indent + "  ")
 
 
 def _module_of(file: str) -> str:
@@ -294,14 +175,7 @@ def _kind_of(node: ast.ClassDef) -> str:
 
 def _says_a_version(node: ast.stmt) -> bool:
     """``op_version_set = 1``, which old versions wrote, and nobody reads."""
-    return _assigned(node) == "op_version_set" and isinstance(getattr(node, "value", None), ast.Constant)
-
-
-def _assigned(node: ast.stmt) -> str | None:
-    """The name that is assigned to, and nothing else is."""
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id
-    return None
+    return assigned(node) == "op_version_set" and isinstance(getattr(node, "value", None), ast.Constant)
 
 
 def _annotated(node: ast.stmt) -> str | None:
@@ -321,56 +195,44 @@ def _final(node: ast.AnnAssign) -> ast.expr | None:
     return kind.slice if isinstance(kind, ast.Subscript) and dotted(kind.value) == "Final" else None
 
 
-def _member(name: str, value: ast.expr, kind: str, expressions: Expressions) -> str:
-    """The value of an enumeration's member, or a list of names."""
-    if kind == "Enum" or (name in _LISTS and isinstance(value, ast.List)):
-        if kind != "Enum" and not all(isinstance(one, ast.Constant) for one in getattr(value, "elts", ())):
-            raise Refused(f"a list {name} of what are no names", value.lineno)
-        return expressions.constant(value)
-    raise Refused(f"a value {name!r:.80} in a class", value.lineno)
+def _typed(node: ast.AnnAssign, found: Definition, expressions: Expressions) -> str:
+    """An attribute and its type; or a constant, which has a value."""
+    assert isinstance(node.target, ast.Name)
+    name, kind = node.target.id, found.attributes[node.target.id]
+    if name not in found.constants and node.value is None:
+        return f"{name} : {kind}"
+    if name not in found.constants or node.value is None or found.kind == "NamedTuple":
+        raise Refused("a value that is no constant of its class", node.lineno)
+    return f"{name} : Final[{kind}] = {expressions.constant(node.value)}"
+
+
+def _list_of_names(node: ast.Assign, found: Definition) -> str:
+    """What of a class is a parameter, a buffer or a hook."""
+    name = assigned(node)
+    listed = node.value.elts if isinstance(node.value, ast.List) else None
+    if name not in _LISTS or listed is None or (found.kind != "Module" and name != "__annotations__"):
+        raise Refused("a value in a class that is no list of names", node.lineno)
+    names = [one.value if isinstance(one, ast.Constant) else None for one in listed]
+    there = found.methods if name.endswith("_hooks__") else found.attributes
+    if not all(isinstance(one, str) and one in there for one in names):
+        raise Refused(f"a list {name} of what the class does not have", node.lineno)
+    return f"{name} = [{''.join(f'{quoted(str(one))}, ' for one in names)}]"
+
+
+def _members(node: ast.ClassDef, expressions: Expressions) -> Iterator[str]:
+    """Those of an enumeration, which are of one type: PyTorch's reader asks for nothing of that."""
+    kinds = set()
+    for one in node.body:
+        name, value = assigned(one), getattr(one, "value", None)
+        if name is None or not isinstance(value, ast.expr):
+            raise Refused("a statement in an enumeration that PyTorch does not write", one.lineno)
+        number = value.operand if isinstance(value, ast.UnaryOp) else value
+        kinds.add(type(number.value) if isinstance(number, ast.Constant) else None)
+        yield f"  {name} = {expressions.constant(value)}"
+    if len(kinds) != 1 or not kinds <= {int, float, str}:
+        raise Refused("an enumeration whose members are not all numbers, or all texts", node.lineno)
 
 
 def _once(name: str, there: Mapping[str, object], node: ast.stmt) -> None:
     if name in there:
         raise Refused(f"two definitions of {name!r:.80} in a class", node.lineno)
-
-
-def _is_reserved(node: ast.Attribute) -> bool:
-    return (dotted(node) or "").partition(".")[0] in RESERVED
-
-
-def _variables(node: ast.FunctionDef, defined: Mapping[str, Definition]) -> tuple[set[str], set[str]]:
-    """What a function assigns to, and of that what always is a function of the archive."""
-    functions: set[str] = set()
-    others = {one.arg for one in node.args.args}
-    for one in _statements(node.body):
-        name = _assigned(one)
-        found = defined.get(dotted(one.value) or "") if isinstance(one, ast.Assign) and name else None
-        if name is not None and found is not None and found.kind == "function":
-            functions.add(name)
-        else:
-            others.update(_stored(one))
-    return functions | others, functions - others
-
-
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements of a function, also those in others."""
-    for one in body:
-        yield one
-        if isinstance(one, ast.If | ast.For | ast.While | ast.With):
-            yield from _statements(one.body)
-            yield from _statements(getattr(one, "orelse", ()))
-
-
-def _stored(node: ast.stmt) -> Iterator[str]:
-    """The variables that a statement itself assigns to."""
-    targets: list[ast.expr | None] = []
-    if isinstance(node, ast.Assign):
-        targets += node.targets
-    elif isinstance(node, ast.AnnAssign | ast.For):
-        targets.append(node.target)
-    elif isinstance(node, ast.With):
-        targets += [item.optional_vars for item in node.items]
-    for target in targets:
-        inner = target.elts if isinstance(target, ast.Tuple) else [target]
-        yield from (one.id for one in inner if isinstance(one, ast.Name))

@@ -189,8 +189,7 @@ class Values:
 
 def _members(found: Definition) -> list[object]:
     """The values of an enumeration."""
-    assigned = (one.value for one in found.tree.body if isinstance(one, ast.Assign))
-    return [one.value for one in assigned if isinstance(one, ast.Constant)]
+    return [ast.literal_eval(one.value) for one in found.tree.body if isinstance(one, ast.Assign)]
 
 
 def _signature(method: ast.FunctionDef) -> list[str]:

@@ -239,12 +239,12 @@ _OUTER += "  def forward(self, x: Tensor) -> Tensor:\n    return x\n"
 
 #: What a module does before it returns, and what is defined behind it.
 _BODIES = {
-    "blank": (f"y = torch. {_MAKES}", ""),
-    "tab": (f"y = torch.\t{_MAKES}", ""),
-    "parentheses": (f"y = (torch).{_MAKES}", ""),
-    "alias": (f"f = torch.from_file\n    y = f{_MAKES[9:]}", ""),
-    "getattr": (f"y = getattr(torch, 'from_file'){_MAKES[9:]}", ""),
-    "ops": (f"y = ops. aten. {_MAKES}", ""),
+    "blank": (f"x = torch.add(x, torch. {_MAKES})", ""),
+    "tab": (f"x = torch.add(x, torch.\t{_MAKES})", ""),
+    "parentheses": (f"x = torch.add(x, (torch).{_MAKES})", ""),
+    "alias": (f"f = torch.from_file\n    x = torch.add(x, f{_MAKES[9:]})", ""),
+    "getattr": (f"x = torch.add(x, getattr(torch, 'from_file'){_MAKES[9:]})", ""),
+    "ops": (f"x = torch.add(x, ops. aten. {_MAKES})", ""),
     "save": ("torch. save(x, 'found')", ""),
     "method": ("x.save('found')", ""),
     "own method": ("x.save('found')", _SAVES),

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,17 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
 
 
+@cache
+def there_is_torch() -> bool:
+    """Whether such a process can import it."""
+    asked = [sys.executable, "-c", "import torch, onnxscript"]
+    return not subprocess.run(asked, env=environment(), capture_output=True, check=False).returncode
+
+
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `tests/support/torch_programs.py` prints."""
-    there = [sys.executable, "-c", "import torch, onnxscript"]
-    if subprocess.run(there, env=environment(), capture_output=True, check=False).returncode:
+    if not there_is_torch():
         pytest.skip("PyTorch is not installed: make build/torch")
     command = [sys.executable, "-m", "tests.support.torch_programs", str(tmp_path_factory.mktemp("programs"))]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
@@ -181,6 +188,12 @@ def test_torchscript_of_many_kinds_computes_what_was_saved(parts: dict[str, Any]
     """Control flow, texts, classes, an interface, recurrent layers, attention; scripted, traced, frozen."""
     found = parts["scripts"]["honest"]
     assert len(found) > 10 and {name: said for name, said in found.items() if said != "same"} == {}
+
+
+def test_operators_of_scripts_are_on_their_list_for_their_schemas(parts: dict[str, Any]) -> None:
+    """As `tools/write_script_operators.py` writes it with this PyTorch; what opens files is not."""
+    found = parts["scripts"]
+    assert found["listed"] == found["not listed"] == {"aten": [], "prim": []}
 
 
 def test_harmful_torchscript_is_one_sentence_and_leaves_no_file(parts: dict[str, Any]) -> None:

@@ -215,6 +215,29 @@ def test_code_is_no_longer_than_code_is(tmp_path: Path, monkeypatch: pytest.Monk
     assert "more than 1000 words" in refused(tmp_path, entries(ADDS + many))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "A : int",
+        "pass",
+        "A = 1\n  B = 'b'",
+        "A = [1]",
+        "A = None",
+        "A, B = 1, 2",
+        "def f(self) -> int:\n    return 1",
+    ],
+)
+def test_enumerations_have_members_of_one_type(tmp_path: Path, body: str) -> None:
+    """PyTorch's reader ends the process at the first two."""
+    refused(tmp_path, entries(f"{ADDS}class E(Enum):\n  {body}\n"))
+    checked(tmp_path, entries(f"{ADDS}class E(Enum):\n  A = -1\n  B = 2\n"))
+
+
+@pytest.mark.parametrize("body", ["a = 1", "a : int = 1", "def f(self) -> int:\n    return 1"])
+def test_named_tuples_have_types_alone(tmp_path: Path, body: str) -> None:
+    refused(tmp_path, entries(f"{ADDS}class T(NamedTuple):\n  {body}\n"))
+
+
 W = ADDS.replace("training : bool", "training : bool\n  w : Tensor")
 
 
@@ -257,6 +280,7 @@ BEFORE = replace(tensor("0", 2), strides=(-1,))
         (entries(root=module("__torch__.torch.classes.quantized.X")), "does not define"),
         (entries(root=Made("__torch__.M", 1)), "without attributes"),
         (entries(root=Row(())), "holds no module"),
+        (entries(ADDS.replace("def forward", "def other")), "no method forward"),
         (entries(constants=[tensor("0", 3, count=2)], constants_0=bytes(8)), "constants.pkl holds"),
     ],
 )
