@@ -162,8 +162,8 @@ def _interpreted(
     for spec in converted.outputs:
         if spec.name in results and results[spec.name].shape != spec.shape:
             raise ModelError(
-                f"LiteRT computes {spec.name!r} of the shape {list(results[spec.name].shape)}, and the file says "
-                f"{list(spec.shape)}.",
+                f"LiteRT computes {spec.name!r} of the shape {list(results[spec.name].shape)}, and the file "
+                f"says {list(spec.shape)}.",
                 hint="Convert the model again: it is damaged.",
             )
     return found, results
