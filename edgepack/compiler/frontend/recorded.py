@@ -110,6 +110,9 @@ def compare_outputs(
     outputs: dict[str, NDArray[Any]] = {}
     for one in recorded["outputs"]:
         name, reference = one["name"], _read(directory, one)
+        if results[name].size != reference.size:
+            shapes = f"{list(results[name].shape)} there and {list(reference.shape)} here"
+            raise DifferentModelError(f"output {name!r} has the shape {shapes}")
         found = results[name].astype(reference.dtype).reshape(reference.shape)
         most = one["atol"] + relative * one["max_abs"]
         allowed = most + one["rtol"] * np.abs(found.astype(np.float64))

@@ -137,6 +137,26 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     return result
 
 
+def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """TVM's own splits nothing into parts of which some are empty."""
+    sizes = [[int(n) for n in part.shape] for part in call.ty.fields]
+    if all(all(size) for size in sizes):
+        return Op.get("relax.split").get_attr("FLegalize")(builder, call)
+    axis = int(call.attrs.axis) % len(sizes[0])
+
+    starts = [sum(size[axis] for size in sizes[:place]) for place in range(len(sizes))]
+
+    def parts(x: te.Tensor) -> list[te.Tensor]:
+        def part(size: list[int], start: int) -> te.Tensor:
+            return te.compute(
+                size, lambda *at: x[(*at[:axis], at[axis] + start, *at[axis + 1 :])], name="part"
+            )
+
+        return [part(*one) for one in zip(sizes, starts, strict=True)]
+
+    return builder.call_te(parts, call.args[0])
+
+
 def _gather_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """It fuses with what computes its indices, and with what follows."""
     result = POSITIONED["relax.gather_elements"](builder, call)
@@ -251,6 +271,7 @@ def legalize(module: IRModule) -> IRModule:
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom |= POSITIONED
     custom["relax.take"] = _take
+    custom["relax.split"] = _split
     custom["relax.gather_elements"] = _gather_elements
     custom["relax.nn.group_norm"] = _group_norm
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}

@@ -158,4 +158,12 @@ def _interpreted(
     interpreter.run({names[name]: array for name, array in own.items()})
     read = {name: interpreter.tensor(state.read) for name, state in states.items()}
     found = {**arrays, **read, **before}
-    return found, {name: interpreter.tensor(names[name]) for name in wanted}
+    results = {name: interpreter.tensor(names[name]) for name in wanted}
+    for spec in converted.outputs:
+        if spec.name in results and results[spec.name].shape != spec.shape:
+            raise ModelError(
+                f"LiteRT computes {spec.name!r} of the shape {list(results[spec.name].shape)}, and the file "
+                f"says {list(spec.shape)}.",
+                hint="Convert the model again: it is damaged.",
+            )
+    return found, results

@@ -118,3 +118,19 @@ def test_whoever_listens_knows_when_litert_runs(tmp_path: Path) -> None:
         made = interpreter.Interpreter(_sum(), {0: np.ones((2, 3), np.float32)})
         made.run({0: np.ones((2, 3), np.float32)})
     assert heard.said == ["LiteRT's interpreter", ""] * 2
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("int8", 0.5), ("float32", None)])
+def test_results_of_another_shape_than_litert_has_are_refused(
+    kind: str, scale: float | None, tmp_path: Path
+) -> None:
+    """A sparse constant that is an output has as many elements there as are stored."""
+    writer = Writer()
+    stored = writer.tensor([4, 3], kind, scale, data=np.ones(6, kind), name="stored")
+    writer.sparse(stored, [1, 3], 3)
+    x, y = (writer.tensor([4, 3], kind, scale, name=name) for name in "xy")
+    writer.operator("ADD", [x, x], [y], 2)
+    path = written(writer.finished([x], [y, stored]), tmp_path)
+    tflite.prepare(path, ImportOptions(), tmp_path / "made")
+    with pytest.raises(ModelError, match=r"'stored' .*\[6\]"):
+        tflite.record(path, ImportOptions(), tmp_path / "made", seed=1, inputs={})

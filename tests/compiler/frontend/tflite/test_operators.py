@@ -16,6 +16,7 @@ pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip insta
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.tflite.convert import convert, converters
 from edgepack.compiler.frontend.tflite.model_file import read_model
+from edgepack.errors import ModelError
 from tests.support.tflite import Case, assert_same
 from workbench.compiled import Compiled, target_with
 from workbench.models.tflite import DRAWN, Writer, drawn
@@ -88,3 +89,88 @@ def test_softmax_of_many_equal_scores(count: int, tmp_path: Path) -> None:
     (found,) = evaluate(convert(read_model(path)).model, {"t0": np.zeros((1, count), np.int8)})
     assert abs(int(found.min()) + 128 - 256 / count) <= 0.75
     assert found.min() == found.max()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_quotients_of_integers_are_rounded_down(dtype: str, tmp_path: Path) -> None:
+    """Also where what is left of a division has no room beside the dividend; int32 was an internal error."""
+    writer = Writer()
+    x, y, z = (writer.tensor([1, 12], dtype, name=name) for name in "xyz")
+    writer.operator("FLOOR_DIV", [x, y], [z], 2)
+    case = Case(writer.finished([x, y], [z]), tmp_path)
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    values = (
+        [least, least, least, most, most, 7, -7, 7, -7, 0, 6, -6],
+        [3, -3, 7, 2, -2, 2, 2, -2, -2, 5, 3, 3],
+    )
+    inputs = {name: np.array([one], dtype) for name, one in zip("xy", values, strict=True)}
+    wanted = {"z": inputs["x"] // inputs["y"]}
+    assert_same(dict(zip("z", evaluate(case.converted.model, inputs), strict=True)), wanted, dtype)
+    made = Compiled({"model": case.converted.model}, tmp_path, target_with("128x16"))
+    assert_same(made.run("model", inputs, poison=0xFF), wanted, dtype)
+
+
+#: Of an operator, its operands' type, and what is said of it: LiteRT's kernel reads something else there
+#: than what the file says, or ends the process.
+MISREAD = {
+    "bytes without a scale": ("ADD", "int8", "operands of int8 that have no scale"),
+    "unsigned bytes without scale": ("SUB", "uint8", "operands of uint8 that have no scale"),
+    "words without a scale": ("SUB", "int16", "operands of int16 that have no scale"),
+    "a softmax of bytes without a scale": ("SOFTMAX", "uint8", "operands of uint8 that have no scale"),
+    "a difference of bytes without a scale": (
+        "SQUARED_DIFFERENCE",
+        "int8",
+        "operands of int8 that have no scale",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MISREAD)
+def test_bytes_that_litert_takes_for_others_are_refused(what: str, tmp_path: Path) -> None:
+    kind, dtype, said = MISREAD[what]
+    writer = Writer()
+    x, y = (writer.tensor([2, 3], dtype, name=name) for name in "xy")
+    writer.operator(kind, [x] if kind == "SOFTMAX" else [x, x], [y])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(writer.finished([x], [y]))
+    with pytest.raises(ModelError, match=said):
+        convert(read_model(path))
+
+
+def test_a_bias_has_the_type_that_the_kernel_reads(tmp_path: Path) -> None:
+    """LiteRT's kernel for bytes takes the 8 bytes of each for two numbers."""
+    writer = Writer()
+    x = writer.tensor([1, 4], "int8", 0.5, 0, name="x")
+    w = writer.tensor([3, 4], "int8", 0.5, 0, data=np.ones((3, 4), np.int8))
+    bias = writer.tensor([3], "int64", 0.25, 0, data=np.arange(3))
+    y = writer.tensor([1, 3], "int8", 0.5, 0, name="y")
+    writer.operator("FULLY_CONNECTED", [x, w, bias], [y], 1)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(writer.finished([x], [y]))
+    with pytest.raises(ModelError, match="a bias of int64"):
+        convert(read_model(path))
+
+
+def test_parts_that_are_empty_or_do_not_fill_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    for sizes in ([1, 1, -1, 3], [1, 1, 2, 3], [0, 5, 0, 0]):
+        writer = Writer()
+        x = writer.tensor([2, 5], "float32", name="x")
+        given = writer.tensor([4], "int32", data=np.array(sizes, np.int32))
+        axis = writer.tensor([], "int32", data=np.int32(1))
+        made = [writer.tensor([2, 1], "float32") for _ in sizes]
+        writer.operator("SPLIT_V", [x, given, axis], made, 2, numSplits=4)
+        path.write_bytes(writer.finished([x], made))
+        with pytest.raises(ModelError, match="SPLIT_V: parts of"):
+            convert(read_model(path))
+
+
+def test_a_variable_of_texts_is_refused(tmp_path: Path) -> None:
+    writer = Writer()
+    x, y = writer.tensor([1, 2], "float32", name="x"), writer.tensor([1, 2], "float32", name="y")
+    state = writer.tensor([1, 2], "string", variable=True, name="state")
+    writer.operator("SVDF", [x, x, x, -1, state], [y], 1)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(writer.finished([x], [y]))
+    with pytest.raises(ModelError, match="variable 'state' is of string"):
+        convert(read_model(path))

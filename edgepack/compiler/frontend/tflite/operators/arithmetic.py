@@ -86,6 +86,9 @@ def _sum_of_words(emitter: Emitter, operator: Operator, kind: str) -> str:
     return requantised(emitter, emitter.op(kind, *terms), [factor], result, activation, (1 << 31) - 1)
 
 
+#: Operands of ADD_N: as many as operators of ONNX may have.
+_MOST_ADDED = 1024
+
 #: Of the second operand of each operator.
 _SIGNS = {"Add": (1, 1), "Sub": (1, -1)}
 
@@ -184,6 +187,8 @@ def _squared_integers(emitter: Emitter, operator: Operator) -> str:
 def _added(emitter: Emitter, operator: Operator) -> None:
     """One after the other."""
     values = [emitter.value(i) for i in operator.inputs]
+    if len(values) > _MOST_ADDED:
+        raise UnsupportedFormError(f"{len(values)} operands, and {_MOST_ADDED} are compiled at most")
     total = values[0]
     for value in values[1:]:
         total = emitter.op("Add", total, value)

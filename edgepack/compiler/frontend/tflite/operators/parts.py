@@ -24,7 +24,7 @@ def _parts(emitter: Emitter, operator: Operator, x: str, axis: int, sizes: Seque
     import numpy as np
 
     whole = emitter.shape(x)
-    if sum(sizes) != whole[axis] or min(sizes, default=0) < 0 or len(sizes) != len(operator.outputs):
+    if sum(sizes) != whole[axis] or min(sizes, default=0) < 1 or len(sizes) != len(operator.outputs):
         raise UnsupportedFormError(f"parts of {list(sizes)} of {whole[axis]} elements")
     if len(sizes) == 1:
         return [x]
