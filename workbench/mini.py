@@ -243,9 +243,10 @@ def make_sources(
     heterogeneous: bool = False,
     keep_denormals: bool = False,
     unused_arena: int = 0,
+    places_in_params: bool = False,
 ) -> MiniBundle:
     """Writes everything but what a compiler makes: sources, project, params, recorded data."""
-    plan = mini_plan(name, seed)
+    plan = replace(mini_plan(name, seed), places_in_params=places_in_params)
     plan = replace(plan, arena=replace(plan.arena, nbytes=plan.arena.nbytes + unused_arena))
     for folder in ("params", "test"):
         (root / folder).mkdir(parents=True)

@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.tuned import TunedGpuSchedules, TunedSchedules, r
 from edgepack.compiler.planner.build import Built, lay_out, select_kernels
 from edgepack.compiler.planner.fuse_pairs import possible_pairs
 from edgepack.compiler.planner.measured import Measured
+from edgepack.compiler.planner.places_in_params import has_places_in_params
 from edgepack.compiler.planner.predicted import take_predicted
 from edgepack.compiler.planner.program import Program
 from edgepack.compiler.planner.select import KernelSelector
@@ -167,7 +168,7 @@ def _tuned_on_gpu(selected: SelectedOnGpu, schedules: TunedGpuSchedules) -> dict
 
 
 def _marked(built: Built, tuned: Mapping[str, float], predicted: Mapping[str, float]) -> Built:
-    """The plan, whose reports say what its kernels gained, and by what."""
+    """The plan, whose reports say what its kernels gained, and by what; and what the kernels believe."""
     said = {
         symbol: {name: f"{gain:.2f}x"}
         for name, gains in (("predicted", predicted), ("tuned", tuned))
@@ -177,4 +178,5 @@ def _marked(built: Built, tuned: Mapping[str, float], predicted: Mapping[str, fl
         replace(kernel, parameters={**kernel.parameters, **said.get(kernel.symbol, {})})
         for kernel in built.plan.kernels
     )
-    return replace(built, plan=replace(built.plan, kernels=kernels))
+    places = has_places_in_params(built)
+    return replace(built, plan=replace(built.plan, kernels=kernels, places_in_params=places))

@@ -280,6 +280,8 @@ class Plan:
         gpu_api: by what the GPU is driven ("opencl"); "" for a plan without one, whose steps are all of
             :class:`Step`.
         gpu_arena: what a run needs of the GPU's memory beside the constants.
+        places_in_params: whether a kernel reads, writes or counts by numbers of the params, which it
+            believes: the library then compares all params with their hash when it opens them.
     """
 
     name: str
@@ -296,6 +298,7 @@ class Plan:
     float_calls: int | None = None
     gpu_api: str = ""
     gpu_arena: Arena = Arena()
+    places_in_params: bool = False
 
     def kernel(self, symbol: str) -> Kernel:
         """The kernel with this symbol; KeyError if there is none."""

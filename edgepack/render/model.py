@@ -128,6 +128,7 @@ def render_model(
             "threads": max(1, execution.threads),
             "heterogeneous": execution.heterogeneous,
             "keep_denormals": execution.keep_denormals,
+            "places_in_params": any(variant.plan.places_in_params for variant in variants),
             **_gpu_sizes(variants),
             "cascades": any(k.cascade for variant in variants for k in variant.plan.kernels),
             "branches": any(k.branch for variant in variants for k in variant.plan.kernels),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from edgepack.errors import CheckFailedError, InternalError
 from edgepack.plan.types import Arena, Constant, Plan
 from edgepack.render.params_file import params_file_bytes, read_params, write_params
-from workbench.mini import blob, mini_plan
+from workbench.mini import blob, make_sources, mini_plan
 
 
 @pytest.fixture
@@ -96,3 +98,22 @@ def test_truncated_file_is_refused(written: Path, length: int) -> None:
     written.write_bytes(written.read_bytes()[:length])
     with pytest.raises(CheckFailedError):
         read_params(written)
+
+
+@pytest.mark.parametrize("places", [False, True])
+def test_params_that_say_where_kernels_write_are_hashed_when_they_are_opened(
+    places: bool, tmp_path: Path
+) -> None:
+    """Whoever can change a params file could have kernels write anywhere: its data say where. Other params
+    are mapped, whatever their size."""
+    bundle = make_sources(tmp_path / "mini", places_in_params=places)
+    bundle.build(flags=("-O0",), shared=False)
+    changed = bytearray(bundle.params.read_bytes())
+    changed[-1] ^= 1
+    (tmp_path / "changed.params").write_bytes(changed)
+    command = [str(bundle.program), "verify", str(bundle.root / "test")]
+    answers = []
+    for params in (bundle.params, tmp_path / "changed.params"):
+        done = subprocess.run([*command, "--params", params], capture_output=True, text=True, check=False)
+        answers.append(json.loads(done.stdout).get("code", "opened"))
+    assert answers == ["opened", "EP_E_PARAMS_HASH" if places else "opened"]

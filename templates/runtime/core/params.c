@@ -165,17 +165,18 @@ static ep_status ep_params_hash(const unsigned char *image, const ep_params_head
     return ep_equal(digest, image + EP_PARAMS_ID, sizeof digest) ? EP_OK : EP_E_PARAMS_HASH;
 }
 
-/* Whether opening hashes all data: wherever params may be others than the library's own. What lies in the
- * library is as good as the library. */
+/* Whether opening hashes all data: wherever params may be others than the library's own, and where kernels
+ * believe numbers of the params. What lies in the library is as good as the library. */
 static int ep_params_hashed(const ep_descriptor *descriptor, const unsigned char *image) {
-#if defined(EP_PARAMS_KEY)
+#if defined(EP_PARAMS_KEY) || defined(EP_PARAMS_PLACES)
     return image != descriptor->embedded_params;
 #else
     return !ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id);
 #endif
 }
 
-/* The checks of loading: constant time, unless the library trusts a key or the caller lists the params. */
+/* The checks of loading: constant time, unless the library trusts a key, the caller lists the params, or
+ * kernels believe numbers of theirs. */
 static ep_status ep_params_attach(const ep_descriptor *descriptor, const unsigned char *image, size_t nbytes,
                                   const ep_open_options *options, ep_model *model) {
     ep_params_header header;
