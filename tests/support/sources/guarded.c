@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST = 16 };
+enum { MOST = 256 };
 
 static uint32_t state = 1;
 
@@ -35,7 +35,8 @@ static void say(int number, siginfo_t *about, void *context) {
     (void)context;
     for (size_t i = 0; i < count; i++) {
         if (at + 8192 > known[i].data && at < known[i].data + known[i].nbytes + 8192) {
-            fprintf(stderr, "%s of %zu bytes: touched at %td\n", known[i].what, known[i].nbytes, at - known[i].data);
+            fprintf(stderr, "%s of %zu bytes: touched at %td\n", known[i].what, known[i].nbytes,
+                    at - known[i].data);
         }
     }
     _exit(3);
@@ -63,8 +64,8 @@ static unsigned char *guarded(const char *what, size_t nbytes, size_t alignment,
 
 /* Numbers at their ends, no numbers, nearly 0, any bytes. */
 static void fill(unsigned char *data, const ep_tensor *tensor, uint32_t kind) {
-    static const float floats[] = {0.0f, -0.0f, 3.4e38f, -3.4e38f, 1e-45f, 2147483648.0f, -2147483648.0f,
-                                   9.3e18f, 65504.0f, 1.0f};
+    static const float floats[] = {0.0f,          -0.0f,          3.4e38f, -3.4e38f, 1e-45f,
+                                   2147483648.0f, -2147483648.0f, 9.3e18f, 65504.0f, 1.0f};
     size_t item = tensor->nbytes >= 4 && tensor->dtype == EP_FLOAT32 ? 4 : 1;
     unsigned char byte = (unsigned char)(kind % 4 == 1 ? 0xff : kind % 4 == 2 ? 0x80 : 0);
     for (size_t at = 0; at < tensor->nbytes; at += item) {
@@ -128,7 +129,8 @@ int main(int argc, char **argv) {
         check(ep_session_create(&model, &options, &session), "create");
         for (uint32_t i = 0; i < it->input_count; i++) {
             const ep_tensor *tensor = &it->inputs[i];
-            unsigned char *data = guarded(tensor->name, tensor->nbytes, ep_dtype_bytes(tensor->dtype), run % 2);
+            unsigned char *data =
+                guarded(tensor->name, tensor->nbytes, ep_dtype_bytes(tensor->dtype), run % 2);
             fill(data, tensor, (uint32_t)run + i * drawn());
             inputs[i].data = data;
             inputs[i].nbytes = tensor->nbytes;
