@@ -11,7 +11,7 @@ import onnx
 
 from workbench.models.builder import Graph
 
-__all__ = ["INTEGERS", "arithmetic", "conversions", "expected", "inputs_of"]
+__all__ = ["FLOATS", "INTEGERS", "NUMBERS", "arithmetic", "conversions", "converted", "expected", "inputs_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -118,3 +118,20 @@ def conversions(source: str) -> onnx.ModelProto:
         kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         g.output(g.op("Cast", x, to=kind, name=dtype), dtype)
     return g.model()
+
+
+def converted(x: Array) -> dict[str, Array]:
+    """What :func:`conversions` is said to give: through int32 or, of numbers that are wider, int64, of which
+    what does not fit is the least; uint64 is the nearest, of what is not finite 0."""
+    found = {"bool": x != 0}
+    exact = [float(value) for value in x]
+    for dtype in INTEGERS:
+        if dtype == "uint64":
+            whole = [min(max(int(v), 0), 2**64 - 1) if np.isfinite(v) else 0 for v in exact]
+            found[dtype] = np.array(whole, dtype)
+            continue
+        most = 2.0**63 if dtype in {"int64", "uint32"} else 2.0**31
+        numbers = [int(v) if abs(v) < most else int(-most) for v in exact]
+        mask = (1 << np.iinfo(dtype).bits) - 1
+        found[dtype] = np.array([n & mask for n in numbers], f"u{dtype.removeprefix('u')}").view(dtype)
+    return found

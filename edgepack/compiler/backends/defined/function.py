@@ -10,7 +10,14 @@ from tvm.ir import Call
 from tvm.tirx.stmt import Bind
 
 from edgepack.compiler.backends.defined.known import Known
-from edgepack.compiler.backends.defined.operations import converted, is_conversion, quotient, shifted, wrapped
+from edgepack.compiler.backends.defined.operations import (
+    converted,
+    is_conversion,
+    quotient,
+    shifted,
+    unequal,
+    wrapped,
+)
 from edgepack.compiler.kernels.expressions.nodes import dtype_of, name_of
 
 __all__ = ["defined"]
@@ -42,6 +49,7 @@ class _Pass:
                 ((tirx.Add, tirx.Sub, tirx.Mul), lambda x: wrapped(x, known)),
                 ((tirx.Div, tirx.Mod), lambda x: self._noted(x, quotient(x, known))),
                 (tirx.Cast, self._cast),
+                (tirx.NE, unequal),
                 (tirx.LShift, lambda x: self._noted(x, shifted(x, x.a, x.b, True, known))),
                 (tirx.RShift, lambda x: self._noted(x, shifted(x, x.a, x.b, False, known))),
                 (Call, self._call),
@@ -57,7 +65,10 @@ class _Pass:
 
     def _call(self, x: Any) -> Any:
         name = name_of(x)
-        return self._noted(x, shifted(x, *x.args, _SHIFTS[name], self.known)) if name in _SHIFTS else x
+        if name not in _SHIFTS:
+            return x
+        a, by = x.args
+        return self._noted(x, shifted(x, a, by, _SHIFTS[name], self.known))
 
     def _noted(self, before: Any, made: Any) -> Any:
         self._chooses = self._chooses or made is not before

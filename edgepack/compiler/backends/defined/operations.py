@@ -17,7 +17,7 @@ from edgepack.compiler.backends.defined.interval import integer_limits
 from edgepack.compiler.backends.defined.known import Known, element_type, is_integer
 from edgepack.compiler.kernels.expressions.nodes import dtype_of
 
-__all__ = ["converted", "is_conversion", "quotient", "shifted", "wrapped"]
+__all__ = ["converted", "is_conversion", "quotient", "shifted", "unequal", "wrapped"]
 
 Expr = Any
 
@@ -78,6 +78,11 @@ def converted(x: Expr, known: Known) -> Expr:
         name = "llvm.fptosi.sat" if least < 0 else "llvm.fptoui.sat"
         return tirx.call_llvm_pure_intrin(dtype_of(x), name, x.value)
     return x
+
+
+def unequal(x: Expr) -> Expr:
+    """``NE``: TVM has LLVM compare floating point numbers so that NaN is not unequal to anything."""
+    return tirx.Not(tirx.EQ(x.a, x.b)) if element_type(x.a).startswith(("float", "bfloat")) else x
 
 
 def wrapped(x: Expr, known: Known) -> Expr:
