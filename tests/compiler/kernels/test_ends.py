@@ -14,6 +14,7 @@ from workbench.models import ends
 
 MODELS = {
     **{dtype: ends.arithmetic(dtype) for dtype in ends.INTEGERS},
+    **{f"constants {dtype}": ends.constants(dtype) for dtype in ("int32", "int64", "uint8")},
     **{f"numbers {source}": ends.conversions(source) for source in ends.FLOATS},
 }
 
@@ -36,6 +37,14 @@ def test_divisions_shifts_and_sums_of_any_integers_are_what_is_said(compiled: Co
         found, wanted = compiled.run(dtype, inputs), ends.expected(dtype, inputs)
         for name, values in wanted.items():
             np.testing.assert_array_equal(found[name], values, err_msg=f"{name} by {number}")
+
+
+@pytest.mark.parametrize("dtype", ("int32", "int64", "uint8"))
+def test_a_divisor_that_is_a_constant_zero_gives_zero(compiled: Compiled, dtype: str) -> None:
+    a = ends.inputs_of(dtype)["a"]
+    found = compiled.run(f"constants {dtype}", {"a": a})
+    for name, values in ends.expected_of_constants(dtype, a).items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize("source", ends.FLOATS)

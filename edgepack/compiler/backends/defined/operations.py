@@ -34,14 +34,15 @@ def quotient(x: Expr, known: Known) -> Expr:
         return x
     lets: list[tuple[Any, Expr]] = []
     a, b = (_named(side, name, lets) for side, name in ((a, "dividend"), (b, "divisor")))
-    zero, one, minus = (_number(n, x) for n in (0, 1, -1))
-    unusual = [tirx.EQ(b, number) for number, may in ((zero, by_zero), (minus, overflows)) if may]
-    divided = type(x)(a, tirx.Select(_any(unusual), one, b))
+    zero = _number(0, x)
+    is_zero = [tirx.EQ(b, zero)] if by_zero else []
+    is_minus = [tirx.EQ(b, _number(-1, x))] if overflows else []
+    divided = type(x)(a, tirx.Select(_any(is_zero + is_minus), _number(1, x), b))
     if isinstance(x, tirx.Div):
-        if overflows:
-            divided = tirx.Select(tirx.EQ(b, minus), _wrapping(tirx.Sub, zero, a), divided)
-        if by_zero:
-            divided = tirx.Select(tirx.EQ(b, zero), zero, divided)
+        for condition in is_minus:
+            divided = tirx.Select(condition, _wrapping(tirx.Sub, zero, a), divided)
+        for condition in is_zero:
+            divided = tirx.Select(condition, zero, divided)
     return _with(lets, divided)
 
 
