@@ -23,7 +23,7 @@ EMULATED = (
     *(("linux-riscv64-v", "rv64,v=true,vlen=128"), ("linux-x86_64-v3", "")),
 )
 
-#: QEMU 7.2 ends with a failed assertion at some of RISC-V's conversions of vectors, by which these are divided.
+#: QEMU 7.2 ends with a failed assertion at some conversions of RISC-V's vectors, by which these are divided.
 NOT_EMULATED = {"linux-riscv64-v": {"int32", "uint8", "uint16"}}
 
 #: In `make test`: one that divides by calls of its compiler's library, with types of each size.

@@ -127,7 +127,7 @@ def test_chains_of_divisions_take_a_time_that_grows_with_their_length(tmp_path: 
     assert found["y"].shape == (3,)
 
 
-#: What LLVM's intrinsics in kernels are named: none of them has a result that is not defined for some operand.
+#: What LLVM's intrinsics in kernels are named: none of them has a result that is undefined for an operand.
 #: ``lrint``'s is some integer, which is always clamped.
 DEFINED_INTRINSICS = (
     *("llvm.x86.", "llvm.aarch64.", "llvm.arm.", "llvm.fma", "llvm.fmuladd", "llvm.sqrt", "llvm.fabs"),

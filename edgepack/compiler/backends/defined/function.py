@@ -26,18 +26,21 @@ __all__ = ["defined"]
 _SHIFTS = {"shift_left": True, "shift_right": False}
 
 
-def defined(function: Any) -> Any:
+def defined(function: Any, *, saturating: bool = True) -> Any:
     """The function, with the same results wherever those were defined.
 
     Division, remainder, shift, conversion and, of what the data decide, sums and products stay as they are
     where :class:`Known` proves that their operands are ordinary: constants, positions, what was clamped.
+
+    Args:
+        saturating: whether the CPU's own conversions of numbers give the nearest integer.
     """
-    return function.with_body(_Pass(function.body).run())
+    return function.with_body(_Pass(function.body, saturating).run())
 
 
 class _Pass:
-    def __init__(self, body: Any) -> None:
-        self.body, self.known = body, Known(body)
+    def __init__(self, body: Any, saturating: bool) -> None:
+        self.body, self.known, self.saturating = body, Known(body), saturating
         self._chooses = False
 
     def run(self) -> Any:
@@ -61,7 +64,7 @@ class _Pass:
     def _cast(self, x: Any) -> Any:
         # The analyser ends with a failed assertion at some integers that are made of numbers.
         self._chooses = self._chooses or is_conversion(x)
-        return converted(x, self.known)
+        return converted(x, self.known, self.saturating)
 
     def _call(self, x: Any) -> Any:
         name = name_of(x)
