@@ -25,7 +25,7 @@ import tvm
 import tvm_ffi
 
 from edgepack.compiler import tvm_target
-from edgepack.compiler.backends import llvm
+from edgepack.compiler.backends import defined, llvm
 from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
@@ -62,7 +62,8 @@ def _opt_level(target: CpuTarget) -> int:
 
 def _compile(functions: Mapping[str, Any], target: CpuTarget, folder: Path, level: int) -> None:
     """Makes ``kernels.o`` in the folder, or takes what an earlier run made of TIR with the same hashes."""
-    back_end = [sha256_file(Path(module.__file__)) for module in (llvm, tvm_target)]
+    passes = sorted(Path(defined.__file__).parent.glob("*.py"))
+    back_end = [sha256_file(file) for file in (Path(llvm.__file__), Path(tvm_target.__file__), *passes)]
     command = [*back_end, repr(target), str(level)]
     texts = {name: f"{tvm_ffi.structural_hash(f):x}" for name, f in functions.items()}
     key = objects_key(f"tvm {tvm.__version__}", command, {"kernels.o": texts})

@@ -11,15 +11,26 @@ import onnx
 
 from workbench.models.builder import Graph
 
-__all__ = ["INTEGERS", "arithmetic", "conversions", "expected", "inputs_of"]
+__all__ = [
+    "FLOATS",
+    "INTEGERS",
+    "NUMBERS",
+    "arithmetic",
+    "constants",
+    "conversions",
+    "converted",
+    "expected",
+    "expected_of_constants",
+    "inputs_of",
+]
 
 Array = np.ndarray[Any, Any]
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64", "float16")
 
-#: What is divided, shifted and added: more than any vector holds, and a rest.
-COLUMNS = 75
+#: Divisors that a model may hold.
+SOME_ZERO = [0, 3, 7, 0, 1]
 
 #: Numbers that conversions meet.
 NUMBERS = (
@@ -80,13 +91,16 @@ def _operations(dtype: str) -> list[tuple[str, str, Any, str]]:
 
 
 def arithmetic(dtype: str) -> onnx.ModelProto:
-    """Each operation of two integers, by a tensor, by a number for all and by one of rank 0."""
+    """Each operation of two integers, by a tensor, by a number for all and by one of rank 0; and a division
+    within another one, as TFLite's FLOOR_DIV is."""
     g, count = Graph("arithmetic", opset=17), len(ends_of(dtype)) ** 2
     names = {"a": g.input("a", (count,), dtype), "b": g.input("b", (count,), dtype)}
     names |= {"one": g.input("one", (1,), dtype), "scalar": g.input("scalar", (), dtype)}
     for name, operator, attribute, by in _operations(dtype):
         more = {} if attribute is None else {ATTRIBUTES[operator]: attribute}
         g.output(g.op(operator, names["a"], names[by], name=name, **more), dtype)
+    rest = g.op("Sub", names["a"], g.op("Mod", names["a"], names["b"]))
+    g.output(g.op("Div", rest, names["b"], name="within"), dtype)
     if not dtype.startswith("uint"):
         for operator in ("Neg", "Abs"):
             g.output(g.op(operator, names["a"], name=operator), dtype)
@@ -103,11 +117,16 @@ def expected(dtype: str, inputs: dict[str, Array]) -> dict[str, Array]:
         found[name] = [meaning(x, y, dtype) for x, y in zip(a, others, strict=True)]
     if not dtype.startswith("uint"):
         found |= {"Neg": [-x for x in a], "Abs": [abs(x) for x in a]}
+    b = inputs["b"].tolist()
+    rests = _wrapped([x - MEANINGS["Mod", 0](x, y, dtype) for x, y in zip(a, b, strict=True)], dtype).tolist()
+    found["within"] = [_quotient(x, y) for x, y in zip(rests, b, strict=True)]
+    return {name: _wrapped(numbers, dtype) for name, numbers in found.items()}
+
+
+def _wrapped(numbers: list[int], dtype: str) -> Array:
+    """Integers as those of a type: their lower bits."""
     mask = (1 << np.iinfo(dtype).bits) - 1
-    unsigned = f"u{dtype.removeprefix('u')}"
-    return {
-        name: np.array([x & mask for x in numbers], unsigned).view(dtype) for name, numbers in found.items()
-    }
+    return np.array([x & mask for x in numbers], f"u{dtype.removeprefix('u')}").view(dtype)
 
 
 def conversions(source: str) -> onnx.ModelProto:
@@ -118,3 +137,45 @@ def conversions(source: str) -> onnx.ModelProto:
         kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         g.output(g.op("Cast", x, to=kind, name=dtype), dtype)
     return g.model()
+
+
+def converted(x: Array) -> dict[str, Array]:
+    """What :func:`conversions` is said to give: through int32 or, of numbers that are wider, int64, of which
+    what does not fit is the least; uint64 is the nearest, of what is not finite 0."""
+    found = {"bool": x != 0}
+    exact = [float(value) for value in x]
+    for dtype in INTEGERS:
+        if dtype == "uint64":
+            whole = [min(max(int(v), 0), 2**64 - 1) if np.isfinite(v) else 0 for v in exact]
+            found[dtype] = np.array(whole, dtype)
+            continue
+        most = 2.0**63 if dtype in {"int64", "uint32"} else 2.0**31
+        numbers = [int(v) if abs(v) < most else int(-most) for v in exact]
+        found[dtype] = _wrapped(numbers, dtype)
+    return found
+
+
+def constants(dtype: str) -> onnx.ModelProto:
+    """Divisions by constants that are 0, in one place or in all."""
+    g, count = Graph("constants", opset=17), len(ends_of(dtype)) ** 2
+    a = g.input("a", (count,), dtype)
+    for name, divisor in (("some", SOME_ZERO), ("all", 0)):
+        by = g.const(
+            np.resize(np.array(divisor, dtype), count) if name == "some" else np.array(divisor, dtype)
+        )
+        for operator, attribute in (("Div", None), ("Mod", 0), ("Mod", 1)):
+            more = {} if attribute is None else {"fmod": attribute}
+            g.output(g.op(operator, a, by, name=f"{operator}_{attribute}_{name}", **more), dtype)
+    return g.model()
+
+
+def expected_of_constants(dtype: str, a: Array) -> dict[str, Array]:
+    """What :func:`constants` is said to give."""
+    found = {}
+    for name, divisor in (("some", SOME_ZERO), ("all", [0])):
+        by = np.resize(divisor, len(a)).tolist()
+        for operator, attribute in (("Div", None), ("Mod", 0), ("Mod", 1)):
+            meaning = MEANINGS[operator, attribute]
+            numbers = [meaning(int(x), y, dtype) for x, y in zip(a, by, strict=True)]
+            found[f"{operator}_{attribute}_{name}"] = np.array(numbers, dtype)
+    return found

@@ -98,6 +98,6 @@ def _compile(functions: Mapping[str, Any], target: CpuTarget, opt_level: int | N
     # LLVM is told of bfloat16 as of 16 bits: of its own type it selects no instructions on most CPUs.
     module = tirx.transform.BF16StorageLegalize()(tirx.transform.BF16ComputeLegalize()(module))
     for name, function in module.functions_items():
-        module.update_func(name, defined(function))
+        module.update_func(name, defined(function, saturating=not target.arch.startswith("x86")))
     with tvm_target:
         return tvm.get_global_func("target.build.llvm")(module, tvm_target)

@@ -10,7 +10,14 @@ from tvm.ir import Call
 from tvm.tirx.stmt import Bind
 
 from edgepack.compiler.backends.defined.known import Known
-from edgepack.compiler.backends.defined.operations import converted, is_conversion, quotient, shifted, wrapped
+from edgepack.compiler.backends.defined.operations import (
+    converted,
+    is_conversion,
+    quotient,
+    shifted,
+    unequal,
+    wrapped,
+)
 from edgepack.compiler.kernels.expressions.nodes import dtype_of, name_of
 
 __all__ = ["defined"]
@@ -19,18 +26,21 @@ __all__ = ["defined"]
 _SHIFTS = {"shift_left": True, "shift_right": False}
 
 
-def defined(function: Any) -> Any:
+def defined(function: Any, *, saturating: bool = True) -> Any:
     """The function, with the same results wherever those were defined.
 
     Division, remainder, shift, conversion and, of what the data decide, sums and products stay as they are
     where :class:`Known` proves that their operands are ordinary: constants, positions, what was clamped.
+
+    Args:
+        saturating: whether the CPU's own conversions of numbers give the nearest integer.
     """
-    return function.with_body(_Pass(function.body).run())
+    return function.with_body(_Pass(function.body, saturating).run())
 
 
 class _Pass:
-    def __init__(self, body: Any) -> None:
-        self.body, self.known = body, Known(body)
+    def __init__(self, body: Any, saturating: bool) -> None:
+        self.body, self.known, self.saturating = body, Known(body), saturating
         self._chooses = False
 
     def run(self) -> Any:
@@ -42,6 +52,7 @@ class _Pass:
                 ((tirx.Add, tirx.Sub, tirx.Mul), lambda x: wrapped(x, known)),
                 ((tirx.Div, tirx.Mod), lambda x: self._noted(x, quotient(x, known))),
                 (tirx.Cast, self._cast),
+                (tirx.NE, unequal),
                 (tirx.LShift, lambda x: self._noted(x, shifted(x, x.a, x.b, True, known))),
                 (tirx.RShift, lambda x: self._noted(x, shifted(x, x.a, x.b, False, known))),
                 (Call, self._call),
@@ -53,11 +64,14 @@ class _Pass:
     def _cast(self, x: Any) -> Any:
         # The analyser ends with a failed assertion at some integers that are made of numbers.
         self._chooses = self._chooses or is_conversion(x)
-        return converted(x, self.known)
+        return converted(x, self.known, self.saturating)
 
     def _call(self, x: Any) -> Any:
         name = name_of(x)
-        return self._noted(x, shifted(x, *x.args, _SHIFTS[name], self.known)) if name in _SHIFTS else x
+        if name not in _SHIFTS:
+            return x
+        a, by = x.args
+        return self._noted(x, shifted(x, a, by, _SHIFTS[name], self.known))
 
     def _noted(self, before: Any, made: Any) -> Any:
         self._chooses = self._chooses or made is not before

@@ -34,6 +34,11 @@ class Interval:
         return self.least <= value <= self.most and abs(value) >= self.apart
 
     @property
+    def distance(self) -> float:
+        """How far from 0 it is at least, by its ends too."""
+        return max(self.apart, self.least, -self.most)
+
+    @property
     def magnitude(self) -> float:
         """What it is at most, without its sign."""
         return max(abs(self.least), abs(self.most))
@@ -56,7 +61,7 @@ def of_dtype(dtype: str) -> Interval:
 
 def united(a: Interval, b: Interval) -> Interval:
     """What one of two numbers is."""
-    return Interval(min(a.least, b.least), max(a.most, b.most), a.nan or b.nan, min(a.apart, b.apart))
+    return Interval(min(a.least, b.least), max(a.most, b.most), a.nan or b.nan, min(a.distance, b.distance))
 
 
 def added(a: Interval, b: Interval) -> Interval:

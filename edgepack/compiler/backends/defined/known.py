@@ -1,10 +1,9 @@
-"""What is known of a kernel's values: in which interval a number lies, and whether the run's data decide it."""
+"""What is known of a kernel's values: in which interval a number lies, and whether memory decides it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, floor, isinf, trunc
+from math import ceil, floor, isinf, isnan, trunc
 from typing import Any
 
 import tvm_ffi
@@ -21,17 +20,8 @@ __all__ = ["Known", "element_type", "is_integer"]
 
 Expr = Any
 
-#: Functions that keep the order of numbers.
-_MONOTONE: dict[str, Callable[[float], float]] = {
-    "floor": floor,
-    "ceil": ceil,
-    "trunc": trunc,
-    "round": round,
-    "nearbyint": round,
-}
-
-#: LLVM's names of these, where it calls them otherwise.
-_FUNCTIONS = {"rint": "nearbyint", "roundeven": "nearbyint"}
+#: Functions that give a neighbouring whole number.
+_ROUNDING = frozenset({"floor", "ceil", "trunc", "round", "nearbyint", "rint", "roundeven"})
 
 #: How many expressions within each other, and how many conditions, are looked into.
 DEEPEST, CONDITIONS = 60, 3
@@ -127,7 +117,7 @@ class Known:
     def _interval(self, x: Expr, where: _Where, depth: int) -> Interval:
         number = number_in(x)
         if number is not None:
-            return Interval(number, number) if number == number else of_dtype("float64")
+            return of_dtype("float64") if isnan(number) else Interval(number, number)
         if depth > DEEPEST:
             return of_dtype(element_type(x))
         if type(x) is not tirx.Var:
@@ -195,7 +185,7 @@ class Known:
         last = self._interval(operands[-1], where, depth + 1)
         if name == "arithmetic.fence":
             return last
-        made = _computed(_FUNCTIONS.get(name, name), [last], dtype, [dtype])
+        made = _computed(name, [last], dtype, [dtype])
         return of_dtype(dtype) if made is None or is_integer(dtype) else interval.rounded(made, dtype)
 
 
@@ -243,10 +233,10 @@ def _computed(name: str, x: list[Interval], dtype: str, types: list[str]) -> Int
     if name == "shift_right" and x[1].within(0, 127):
         ends = [int(a) >> int(b) for a in (x[0].least, x[0].most) for b in (x[1].least, x[1].most)]
         return Interval(min(ends), max(ends))
-    if name in _MONOTONE:
-        step = _MONOTONE[name]
+    if name in _ROUNDING:
+        least, most = x[0].least, x[0].most
         return Interval(
-            *(end if isinf(end) else float(step(end)) for end in (x[0].least, x[0].most)), x[0].nan
+            least if isinf(least) else floor(least), most if isinf(most) else ceil(most), x[0].nan
         )
     if name in {"fabs", "abs"}:
         nearest = 0.0 if x[0].has(0) else min(abs(x[0].least), abs(x[0].most))
@@ -259,7 +249,8 @@ def _converted(x: Interval, dtype: str, source: str) -> Interval | None:
         limits = integer_limits(dtype)
         if not x.within(limits[0] - 1, limits[1] + 1):
             return None
-        return Interval(*(min(max(trunc(end), limits[0]), limits[1]) for end in (x.least, x.most)))
+        least, most = (min(max(trunc(end), limits[0]), limits[1]) for end in (x.least, x.most))
+        return Interval(least, most)
     return x
 
 

@@ -13,11 +13,11 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from edgepack.compiler.backends.defined.interval import integer_limits
+from edgepack.compiler.backends.defined.interval import Interval, integer_limits
 from edgepack.compiler.backends.defined.known import Known, element_type, is_integer
 from edgepack.compiler.kernels.expressions.nodes import dtype_of
 
-__all__ = ["converted", "is_conversion", "quotient", "shifted", "wrapped"]
+__all__ = ["converted", "is_conversion", "quotient", "shifted", "unequal", "wrapped"]
 
 Expr = Any
 
@@ -34,14 +34,15 @@ def quotient(x: Expr, known: Known) -> Expr:
         return x
     lets: list[tuple[Any, Expr]] = []
     a, b = (_named(side, name, lets) for side, name in ((a, "dividend"), (b, "divisor")))
-    zero, one, minus = (_number(n, x) for n in (0, 1, -1))
-    unusual = [tirx.EQ(b, number) for number, may in ((zero, by_zero), (minus, overflows)) if may]
-    divided = type(x)(a, tirx.Select(_any(unusual), one, b))
+    zero = _number(0, x)
+    is_zero = [tirx.EQ(b, zero)] if by_zero else []
+    is_minus = [tirx.EQ(b, _number(-1, x))] if overflows else []
+    divided = type(x)(a, tirx.Select(_any(is_zero + is_minus), _number(1, x), b))
     if isinstance(x, tirx.Div):
-        if overflows:
-            divided = tirx.Select(tirx.EQ(b, minus), _wrapping(tirx.Sub, zero, a), divided)
-        if by_zero:
-            divided = tirx.Select(tirx.EQ(b, zero), zero, divided)
+        for condition in is_minus:
+            divided = tirx.Select(condition, _wrapping(tirx.Sub, zero, a), divided)
+        for condition in is_zero:
+            divided = tirx.Select(condition, zero, divided)
     return _with(lets, divided)
 
 
@@ -67,17 +68,43 @@ def is_conversion(x: Expr) -> bool:
     return is_integer(element_type(x)) and element_type(x.value).startswith(("float", "bfloat"))
 
 
-def converted(x: Expr, known: Known) -> Expr:
-    """A ``Cast``."""
+def converted(x: Expr, known: Known, saturating: bool) -> Expr:
+    """A ``Cast``.
+
+    Args:
+        saturating: whether the CPU's own conversions give the nearest integer.
+    """
     if not is_conversion(x):
         return x
     least, most = integer_limits(element_type(x))
     found = known.interval(x.value)
     # Where the fraction goes, what is less than one beyond is not beyond.
-    if found.nan or not least - 1 < found.least or not found.most < most + 1:
-        name = "llvm.fptosi.sat" if least < 0 else "llvm.fptoui.sat"
-        return tirx.call_llvm_pure_intrin(dtype_of(x), name, x.value)
-    return x
+    if not found.nan and least - 1 < found.least and found.most < most + 1:
+        return x
+    if not saturating and element_type(x.value) in {"float32", "float64"}:
+        return _saturated(x, found)
+    name = "llvm.fptosi.sat" if least < 0 else "llvm.fptoui.sat"
+    return tirx.call_llvm_pure_intrin(dtype_of(x), name, x.value)
+
+
+def _saturated(x: Expr, found: Interval) -> Expr:
+    """A conversion between choices: what LLVM makes of its own that saturates takes x86 ten times as long."""
+    least, most = integer_limits(element_type(x))
+    lets: list[tuple[Any, Expr]] = []
+    value = _named(x.value, "number", lets)
+
+    def number(n: float) -> Expr:
+        return _number(n, value)
+
+    # The second operand where the first one is NaN.
+    made = tirx.Cast(dtype_of(x), tirx.Max(value, number(least)))
+    made = tirx.Select(tirx.LT(value, number(most + 1)), made, _number(most, x))
+    return _with(lets, tirx.Select(tirx.EQ(value, value), made, _number(0, x)) if found.nan else made)
+
+
+def unequal(x: Expr) -> Expr:
+    """``NE``: TVM has LLVM compare floating point numbers so that NaN is not unequal to anything."""
+    return tirx.Not(tirx.EQ(x.a, x.b)) if element_type(x.a).startswith(("float", "bfloat")) else x
 
 
 def wrapped(x: Expr, known: Known) -> Expr:
@@ -128,8 +155,8 @@ def _with(lets: list[tuple[Any, Expr]], body: Expr) -> Expr:
     return body
 
 
-def _number(value: int, like: Expr) -> Expr:
+def _number(value: float, like: Expr) -> Expr:
     """A number of an expression's type, in each of its lanes."""
     element, cross, lanes = dtype_of(like).partition("x")
-    number = tirx.IntImm(element, value)
+    number = tirx.const(value, element)
     return tirx.Broadcast(number, int(lanes)) if cross else number

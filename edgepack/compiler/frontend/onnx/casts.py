@@ -39,7 +39,12 @@ def _cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset
     wide = "int64" if target in (np.int64, np.uint32) else "int32"
     least = relax.const(float(np.iinfo(wide).min), source)
     inside = relax.op.less(relax.op.abs(x), relax.const(-float(np.iinfo(wide).min), source))  # not NaN
-    whole = relax.op.astype(builder.normalize(relax.op.where(inside, x, least)), wide)
+    inside = builder.emit(inside)
+    # Of arithmetic TVM writes the numbers down, of a choice it reads them from memory: so it is seen that the
+    # conversion is of ordinary numbers. LLVM makes one constant of it.
+    flag = builder.emit(relax.op.astype(inside, source))
+    beyond = builder.emit(relax.op.subtract(least, builder.emit(relax.op.multiply(flag, least))))
+    whole = relax.op.astype(builder.normalize(relax.op.where(inside, x, beyond)), wide)
     return whole if str(target) == wide else relax.op.astype(builder.normalize(whole), str(target))
 
 

@@ -138,8 +138,8 @@ def _shift(name: str, make: Callable[..., Expr]) -> Operation:
 
 
 def _defined(function: str) -> dict[str, str]:
-    """A function of two integers that is defined for all of them (``backends/gpu_source.py``), in the type that
-    C computes in; of shorter ones the lower bits."""
+    """A function of two integers that is defined for all of them (``backends/gpu_source.py``), in the type
+    that C computes in; of shorter ones the lower bits."""
     return {dtype: f"({{type}}){function}_{_computed_in(dtype)}({{0}}, {{1}})" for dtype in INTEGERS}
 
 

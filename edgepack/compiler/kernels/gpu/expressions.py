@@ -151,8 +151,7 @@ class Evaluator(Visitor[Environment, str]):
         return env[x]
 
     def _spelt(self, node: Node, texts: list[str], dtype: str) -> str:
-        """An operation on what is written of its operands, which are computed in ``dtype``; of positions nothing
-        is undefined, but a quotient by what is no number."""
+        """An operation on what is written of its operands, which are computed in ``dtype``."""
         operation = node.operation
         if (folded := _folded(operation.name, texts)) is not None:
             return folded

@@ -167,9 +167,10 @@ class Arithmetic:
             operands = replace(operands, exprs=[self.expr(values[0], lanes)])
         if (operation.name, dtype) == ("shift_right", "int32") and (rounded := self._rounded_shift(*values)):
             return rounded
-        if dtype == "int32" and operation.name in {"max", "min"}:
-            if (moved := self._bounded_before(operation, values)) is not None:
-                return moved
+        if (operation.name in {"max", "min"}) and (
+            moved := self._bounded_before(operation, values)
+        ) is not None:
+            return moved
         made = Value(form(self.e, operands), lanes, dtype)
         if dtype in WORDS and all(v.origin is not None for v in values):
             made = replace(made, origin=(operation.name, *(v.origin for v in values)))

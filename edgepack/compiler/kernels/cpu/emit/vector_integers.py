@@ -21,8 +21,8 @@ BEYOND_INT32 = 2.0**31
 
 
 def divided(e: Emitter, name: str, a: Expr, b: Expr, lanes: int, dtype: str) -> Expr:
-    """``div`` and ``mod`` truncate; ``floor_div`` and ``floor_mod`` round down. By zero both are zero, and the
-    least integer by -1 is itself.
+    """``div`` and ``mod`` truncate; ``floor_div`` and ``floor_mod`` round down. By zero both are zero, and
+    the least integer by -1 is itself.
 
     A quotient of integers of up to 32 bits is that of the numbers, rounded to more digits and truncated: one
     that is no whole number is further from the next one than it is rounded by. By a constant LLVM multiplies.

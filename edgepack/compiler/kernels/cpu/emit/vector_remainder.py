@@ -23,6 +23,7 @@ Expr = Any
 
 #: The bits of 2**29, from which on a quotient times the divisor is not exact in float64, and of infinity.
 LARGE_BITS, INFINITE_BITS = 0x4E000000, 0x7F800000
+LARGEST = 2.0**29
 
 
 def remainder(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
@@ -43,11 +44,18 @@ def remainder(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
 
 
 def _by_float64(e: Emitter, a: Expr, b: Expr, result: Any, lanes: int) -> Callable[[], None]:
-    wide, zero = f"float64x{lanes}", e.splat(tirx.FloatImm("float64", 0.0), lanes)
+    wide = f"float64x{lanes}"
+
+    def number(value: float) -> Expr:
+        return e.splat(tirx.FloatImm("float64", value), lanes)
+
+    zero = number(0.0)
 
     def emit() -> None:
         p, q = (e.let(tirx.Cast(wide, absolute(e, x, lanes))) for x in (a, b))
-        whole = e.let(tirx.Cast(wide, e.let(tirx.Cast(int32_of(lanes), e.let(p / q)))))
+        # Bounds for who does not know that the quotient is ordinary.
+        ratio = tirx.Min(tirx.Max(e.let(p / q), number(0.0)), number(LARGEST))
+        whole = e.let(tirx.Cast(wide, e.let(tirx.Cast(int32_of(lanes), e.let(ratio)))))
         rest = e.let(p - whole * q)
         # A quotient just below a whole number was rounded to it.
         rest = e.let(tirx.Select(rest < zero, rest + q, rest))
