@@ -134,7 +134,9 @@ def test_a_program_that_ends_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        assert process.communicate()[0] == "ended 5\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ended 5\n"  # stdin, whose end ends the program, is open till then
+        process.communicate()
         assert gone(process.pid)
 
 
