@@ -243,7 +243,7 @@ def _script(job: Job, seconds: int) -> str:
         f"c=strange; {job.folder.entered()} && {{ chmod +x {shlex.quote(job.command[0])} 2>/dev/null; "
         f"exec 3<&0; {call} </dev/null 3<&- & p=$!; "
         "(cat <&3 >/dev/null; kill -9 $p) >/dev/null 2>&1 & w=$!; exec 3<&-; "
-        f"(trap 'kill $s; exit' TERM; sleep {seconds} & s=$!; wait $s && kill -9 $p) >/dev/null 2>&1 & t=$!; "
+        f"(trap 'kill $!; exit' TERM; sleep {seconds} & wait $! && kill -9 $p) >/dev/null 2>&1 & t=$!; "
         "wait $p; c=$?; kill $w $t 2>/dev/null; }"
     )
 

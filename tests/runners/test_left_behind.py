@@ -135,7 +135,8 @@ def test_a_program_that_ends_leaves_no_process(tmp_path: Path) -> None:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ended 5\n"  # stdin, whose end ends the program, is open till then
+        # The end of stdin would end the program.
+        assert process.stdout.readline() == "ended 5\n"
         process.communicate()
         assert gone(process.pid)
 
