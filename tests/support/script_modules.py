@@ -177,13 +177,14 @@ class Attends(First):
 
 def _modules() -> dict[str, Any]:
     """Scripts, each with the shape of what it takes."""
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     plain: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         "texts": (Texts(), (2, 2, 2)),
         "flow": (Flow(), (3, 4)),
         "image": (Image(), (1, 3, 6, 6)),
         "state": (State(), (2, 8)),
         "interface": (Served(), (2, 8)),
-        "encoder": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (1, 3, 8)),
+        "encoder": (nn.TransformerEncoder(encoder, 1), (1, 3, 8)),
         "lstm": (First(nn.LSTM(4, 6, bidirectional=True)), (2, 3, 4)),
         "gru": (First(nn.GRU(4, 6)), (2, 3, 4)),
         "norms": (
@@ -247,6 +248,7 @@ _BODIES = {
     "ops": (f"x = torch.add(x, ops. aten. {_MAKES})", ""),
     "save": ("torch. save(x, 'found')", ""),
     "method": ("x.save('found')", ""),
+    "method of no list": ("x = x.to_sparse()", "  def to_sparse(self) -> NoneType:\n    return None\n"),
     "own method": ("x.save('found')", _SAVES),
     "text's method": ("('x').save('found')", _SAVES),
     "cast": ("y : Any = self\n    z = unchecked_cast(__torch__.Two, y)\n    x = torch.add(x, z.b)", _TWO),
