@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import enum
+import io
 import os
 import warnings
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
@@ -15,12 +17,13 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import edgepack
+from edgepack.cli.main import main
 from edgepack.compiler.frontend.torch.archive import script_program
 from edgepack.programs.torchscript import load_script
 from edgepack.programs.torchscript_pickle import Made, Row
 from tests.support.script_archives import ADDS, ARCHIVES, HEAD, archive, entries, module, tensor
 
-__all__ = ["harmful", "honest"]
+__all__ = ["commanded", "harmful", "honest"]
 
 
 class Found(NamedTuple):
@@ -306,3 +309,13 @@ def harmful(folder: Path) -> dict[str, list[str]]:
             os.chdir(before)
         found[name] = [*said, *sorted(file.name for file in place.iterdir() if file != path)]
     return found
+
+
+def commanded(folder: Path) -> list[Any]:
+    """Exit codes, what is said, and the files that are left of ``edgepack check`` and ``inspect``."""
+    writes = ADDS.replace("(x, 1)", f"(x, torch. from_file('{folder}/found', True, 2))")
+    path, said = archive(folder / "model.jit", entries(writes)), io.StringIO()
+    with redirect_stderr(said):
+        checked = main(["check", str(path), "--device", "linux-x86_64", "--shape", "x=1,2"])
+        codes = [checked, main(["inspect", str(path)])]
+    return [codes, said.getvalue(), sorted(file.name for file in folder.iterdir())]
