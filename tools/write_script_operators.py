@@ -50,6 +50,7 @@ _PARTS = {
     *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_assert_async", "_assert_scalar", "_cast_Byte"),
     *("_cast_Char", "_cast_Double", "_cast_Float", "_cast_Half", "_cast_Int", "_cast_Long", "_cast_Short"),
     *("_conj", "_convolution", "_convolution_mode", "_dim_arange", "_infer_size", "_is_all_true"),
+    *("_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned"),
     *("_is_any_true", "_log_softmax", "_native_batch_norm_legit_no_training", "_native_multi_head_attention"),
     *("_pack_padded_sequence", "_pad_circular", "_pad_packed_sequence", "_reshape_alias", "_safe_softmax"),
     *("_scaled_dot_product_attention_math", "_set_item", "_shape_as_tensor", "_softmax", "_to_copy"),

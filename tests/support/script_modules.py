@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import enum
+import io
 import os
 import warnings
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
@@ -15,12 +17,13 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import edgepack
+from edgepack.cli.main import main
 from edgepack.compiler.frontend.torch.archive import script_program
 from edgepack.programs.torchscript import load_script
 from edgepack.programs.torchscript_pickle import Made, Row
 from tests.support.script_archives import ADDS, ARCHIVES, HEAD, archive, entries, module, tensor
 
-__all__ = ["harmful", "honest"]
+__all__ = ["commanded", "harmful", "honest"]
 
 
 class Found(NamedTuple):
@@ -177,13 +180,14 @@ class Attends(First):
 
 def _modules() -> dict[str, Any]:
     """Scripts, each with the shape of what it takes."""
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     plain: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         "texts": (Texts(), (2, 2, 2)),
         "flow": (Flow(), (3, 4)),
         "image": (Image(), (1, 3, 6, 6)),
         "state": (State(), (2, 8)),
         "interface": (Served(), (2, 8)),
-        "encoder": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (1, 3, 8)),
+        "encoder": (nn.TransformerEncoder(encoder, 1), (1, 3, 8)),
         "lstm": (First(nn.LSTM(4, 6, bidirectional=True)), (2, 3, 4)),
         "gru": (First(nn.GRU(4, 6)), (2, 3, 4)),
         "norms": (
@@ -247,6 +251,7 @@ _BODIES = {
     "ops": (f"x = torch.add(x, ops. aten. {_MAKES})", ""),
     "save": ("torch. save(x, 'found')", ""),
     "method": ("x.save('found')", ""),
+    "method of no list": ("x = x.to_sparse()", "  def to_sparse(self) -> NoneType:\n    return None\n"),
     "own method": ("x.save('found')", _SAVES),
     "text's method": ("('x').save('found')", _SAVES),
     "cast": ("y : Any = self\n    z = unchecked_cast(__torch__.Two, y)\n    x = torch.add(x, z.b)", _TWO),
@@ -304,3 +309,13 @@ def harmful(folder: Path) -> dict[str, list[str]]:
             os.chdir(before)
         found[name] = [*said, *sorted(file.name for file in place.iterdir() if file != path)]
     return found
+
+
+def commanded(folder: Path) -> list[Any]:
+    """Exit codes, what is said, and the files that are left of ``edgepack check`` and ``inspect``."""
+    writes = ADDS.replace("(x, 1)", f"(x, torch. from_file('{folder}/found', True, 2))")
+    path, said = archive(folder / "model.jit", entries(writes)), io.StringIO()
+    with redirect_stderr(said):
+        checked = main(["check", str(path), "--device", "linux-x86_64", "--shape", "x=1,2"])
+        codes = [checked, main(["inspect", str(path)])]
+    return [codes, said.getvalue(), sorted(file.name for file in folder.iterdir())]

@@ -15,7 +15,7 @@ from edgepack.compiler.frontend.torch.archive import script_program
 from edgepack.compiler.frontend.torch.to_onnx import export
 from edgepack.programs.exporting import exported, exported_program
 from edgepack.programs.flat import flattened
-from tests.support.script_modules import harmful, honest
+from tests.support.script_modules import commanded, harmful, honest
 from tools import write_script_operators
 from workbench.models.evaluate import run_onnxruntime
 
@@ -105,7 +105,7 @@ def scripts(folder: Path) -> dict[str, Any]:
     rule, listed = write_script_operators.operators(), write_script_operators.written()
     found["listed"] = {name: sorted(set(listed[name]) - set(rule[name])) for name in rule}
     found["not listed"] = {name: sorted(set(rule[name]) - set(listed[name])) for name in rule}
-    for name, part in (("honest", honest), ("harmful", harmful)):
+    for name, part in (("honest", honest), ("harmful", harmful), ("commanded", commanded)):
         (folder / name).mkdir()
         found[name] = part(folder / name)
     for name, case in refused.items():

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
 
 
-@cache
-def there_is_torch() -> bool:
-    """Whether such a process can import it."""
-    asked = [sys.executable, "-c", "import torch, onnxscript"]
-    return not subprocess.run(asked, env=environment(), capture_output=True, check=False).returncode
-
-
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `tests/support/torch_programs.py` prints."""
-    if not there_is_torch():
+    there = [sys.executable, "-c", "import torch, onnxscript"]
+    if subprocess.run(there, env=environment(), capture_output=True, check=False).returncode:
         pytest.skip("PyTorch is not installed: make build/torch")
     command = [sys.executable, "-m", "tests.support.torch_programs", str(tmp_path_factory.mktemp("programs"))]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
@@ -204,6 +197,13 @@ def test_harmful_torchscript_is_one_sentence_and_leaves_no_file(parts: dict[str,
     assert "holds a call of torch.from_file" in found["blank"][1]
     assert "takes a __torch__.M for a __torch__.Two" in found["cast"][1]
     assert "can't allocate memory" in found["memory"][1]
+
+
+def test_commands_refuse_torchscript_that_writes_a_file(parts: dict[str, Any]) -> None:
+    """``torch. from_file(...)``, with a blank, made one of any content; `check` was enough."""
+    codes, said, left = parts["scripts"]["commanded"]
+    assert codes == [3, 3] and said.count("holds a call of torch.from_file") == 2
+    assert left == ["model.jit"]
 
 
 def test_torchscript_that_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
