@@ -38,6 +38,9 @@ _ASK_SECONDS = 60.0
 #: Seconds after a program's time is up here in which it should have been ended there.
 _LATER = 15.0
 
+#: Seconds between two looks there at whether it is over.
+_LOOKS = 2
+
 #: Characters of an answer to a question, a login's greeting included: more is garbage.
 _LONGEST_ANSWER = 1 << 20
 
@@ -243,7 +246,9 @@ def _script(job: Job, seconds: int) -> str:
         f"c=strange; {job.folder.entered()} && {{ chmod +x {shlex.quote(job.command[0])} 2>/dev/null; "
         f"exec 3<&0; {call} </dev/null 3<&- & p=$!; "
         "(cat <&3 >/dev/null; kill -9 $p) >/dev/null 2>&1 & w=$!; exec 3<&-; "
-        f"(trap 'kill $!; exit' TERM; sleep {seconds} & wait $! && kill -9 $p) >/dev/null 2>&1 & t=$!; "
+        # In short sleeps: one that is left when this shell is told to end is over soon.
+        f"(n={seconds}; while [ $n -gt 0 ] && kill -0 $p; do "
+        f"sleep {_LOOKS} || exit; n=$((n - {_LOOKS})); done; kill -9 $p) >/dev/null 2>&1 & t=$!; "
         "wait $p; c=$?; kill $w $t 2>/dev/null; }"
     )
 

@@ -134,11 +134,27 @@ def test_a_program_that_ends_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        assert process.stdout is not None
-        # The end of stdin would end the program.
-        assert process.stdout.readline() == "ended 5\n"
+        assert process.stdout is not None and process.stdout.readline() == "ended 5\n"
         process.communicate()
         assert gone(process.pid)
+
+
+def test_a_board_without_sleep_lets_programs_run(tmp_path: Path) -> None:
+    """They take longer than the shell needs to find that there is none."""
+    tools = tmp_path / "path"
+    tools.mkdir()
+    for name in ("sh", "cat", "chmod"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    root = like_a_bundle(tmp_path / "bundle", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 5")
+    job = prepare(Device(), str(tmp_path), [root / "bin" / "it"], root, guarded=True)
+    job = replace(job, folder=Folder(str(tmp_path), "bundle", guarded=True))
+    command = ["sh", "-c", f"{remote._script(job, 1000)}; echo ended $c"]
+    done = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PATH": str(tools)}
+    )
+    assert done.stdout is not None and done.stdin is not None
+    assert done.stdout.readline() == "ended 5\n"
+    done.communicate()
 
 
 def test_a_board_that_is_gone_at_the_end_is_named_and_looked_for_again(board: Board, tmp_path: Path) -> None:
