@@ -1,6 +1,6 @@
 """How each operation that LLVM leaves undefined is made one that is defined for all numbers.
 
-What is chosen is said in docs/operators.md: a quotient and a remainder by 0 are 0, integers wrap, a shift by
+What is chosen is said in docs/models.md: a quotient and a remainder by 0 are 0, integers wrap, a shift by
 as many bits as there are, more or fewer than none leaves nothing (of a negative number its sign), and a
 number that no integer is becomes the nearest one, NaN 0.
 """

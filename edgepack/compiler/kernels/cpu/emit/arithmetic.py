@@ -24,7 +24,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_high_product import (
     rounded_away,
     rounded_high,
 )
-from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
+from edgepack.compiler.kernels.cpu.emit.vector_integers import BEYOND_INT32, divided
 from edgepack.compiler.kernels.cpu.emit.vector_look_up import looked_up
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
     UNARY,
@@ -167,9 +167,7 @@ class Arithmetic:
             operands = replace(operands, exprs=[self.expr(values[0], lanes)])
         if (operation.name, dtype) == ("shift_right", "int32") and (rounded := self._rounded_shift(*values)):
             return rounded
-        if (operation.name in {"max", "min"}) and (
-            moved := self._bounded_before(operation, values)
-        ) is not None:
+        if operation.name in {"max", "min"} and (moved := self._bounded_before(operation, values)):
             return moved
         made = Value(form(self.e, operands), lanes, dtype)
         if dtype in WORDS and all(v.origin is not None for v in values):
@@ -206,8 +204,7 @@ class Arithmetic:
         if added.number is None or not value.rounded:
             return None
         limit = bound.number - added.number
-        least, most = limits_of("int32")
-        if not least <= limit <= most:
+        if abs(limit) >= BEYOND_INT32:
             return None
         inner = self.operated(operation, [value, self.literal(tirx.IntImm("int32", int(limit)))], "int32")
         made = self.operated(OPERATIONS["add"], [replace(inner, rounded=True), added], "int32")

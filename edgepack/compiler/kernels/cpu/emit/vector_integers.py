@@ -9,7 +9,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.vector_parts import scalar_of
 
-__all__ = ["divided"]
+__all__ = ["BEYOND_INT32", "divided"]
 
 Expr = Any
 
