@@ -19,7 +19,7 @@ from tvm import s_tir
 from tvm.ir import Expr, TensorLoad
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import Buffer, For, ForKind, IterVar, PrimFunc, Select, Var
+from tvm.tirx import Buffer, BufferStore, For, IterVar, PrimFunc, Select, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
@@ -76,10 +76,11 @@ def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
     """
     body = fused.function.body
     if isinstance(body, SBlockRealize) and body.block.name_hint != "root":
-        # ScatterElements is one opaque block. Of its loops, which say themselves that they are parallel, each
+        # A scatter is one opaque block. Of its loops, which say themselves that they are parallel, each
         # outermost one becomes a stage once no block is around them.
         bare = PrimFunc(fused.function.params, body.block.body, fused.function.ret_type)
-        return replace(implementation_of("rows", bare, fused, target), slow=True)
+        slow = not _writes_rows(bare, mixed_lanes(target))
+        return replace(implementation_of("rows", bare, fused, target), slow=slow)
     schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="none")
     parallel = 0
     for handle in schedule.get_child_blocks(schedule.get_sblock("root")):
@@ -98,16 +99,24 @@ def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
 
 
 def _writes_rows(function: PrimFunc, lanes: int) -> bool:
-    """Whether its loops that say themselves that they are parallel have at least ``lanes`` iterations: the
-    innermost one of ScatterND, which copies or adds a row of the updates. LLVM vectorises it."""
-    extents: list[int] = []
+    """Whether each innermost loop that writes where data say writes at least ``lanes`` elements that lie
+    behind each other: those of ScatterND, which copy or add a row of the updates. LLVM vectorises them."""
+    rows: list[bool] = []
 
     def visit(loop: For) -> None:
-        if loop.kind == ForKind.PARALLEL:
-            extents.append(int(loop.extent))
+        store = loop.body
+        if isinstance(store, BufferStore) and _reads_memory(store.indices):
+            rows.append(int(loop.extent) >= lanes and store.indices[-1].same_as(loop.loop_var))
 
     tvm_ffi.structural_walk(function.body, (For, visit))
-    return bool(extents) and min(extents) >= lanes
+    return bool(rows) and all(rows)
+
+
+def _reads_memory(indices: Sequence[Expr]) -> bool:
+    found: list[TensorLoad] = []
+    for index in indices:
+        tvm_ffi.structural_walk(index, (TensorLoad, found.append))
+    return bool(found)
 
 
 class _Scheduler:
