@@ -120,8 +120,7 @@ def pack(
     from edgepack.commands.export import check_formats, export_bundles, signer_of
     from edgepack.commands.pack import pack_model
     from edgepack.formats.metadata import package_metadata
-    from edgepack.pipeline.model_objects import model_file
-    from edgepack.programs.exporting import exported
+    from edgepack.pipeline.exported_file import exported_file
 
     check_options({"model": model, "device": device, "output": output, **options})
     chosen = PackOptions(**options)
@@ -130,9 +129,9 @@ def pack(
     key = signer_of(chosen.sign_key, chosen.formats)
     if chosen.name is not None:
         chosen_name(chosen.name)  # sooner than a module is exported, which takes long
-    name, model = exported(chosen.name, model, example_inputs, dynamic_shapes)
-    with model_file(model, name) as file:
-        folder, seconds = pack_model(file, device, output, chosen, undisturbed(progress))
+    told, given = undisturbed(progress), (chosen.name, example_inputs, dynamic_shapes)
+    with exported_file(model, *given, timeout=chosen.timeout, progress=told) as file:
+        folder, seconds = pack_model(file, device, output, chosen, told)
     if chosen.formats:
         export_bundles([folder], chosen.formats, folder.parent, package, force=chosen.force, key=key)
     return Bundle(folder, stage_seconds=seconds)

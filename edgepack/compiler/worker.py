@@ -203,6 +203,20 @@ def _executable(job: dict[str, Any], folder: Path, events: Events) -> None:
     executable(model, CpuTarget.from_json(job["target"]), folder, events.stage)
 
 
+def _export(job: dict[str, Any], folder: Path, events: Events) -> None:
+    """A file of TorchScript, as a program of ``torch.export``."""
+    from edgepack.errors import ModelError
+
+    frontend, model = _frontend(job), Path(job["model"])
+    if (export := getattr(frontend, "export_script", None)) is None:
+        raise ModelError(
+            f"{model} is of a format that edgepack does not export with example inputs.",
+            hint="Give a file of TorchScript.",
+        )
+    events.stage("export")
+    export(model, folder / job["examples"], job["dims"], folder / "exported.pt2")
+
+
 def _comparing(job: dict[str, Any]) -> Any:
     """What compares the job's models; bundles have no format, and need the functions of any."""
     from edgepack.errors import ModelError
@@ -246,6 +260,7 @@ _TASKS = {
     "quantise": _quantise,
     "layers": _layers,
     "executable": _executable,
+    "export": _export,
     "draw": _draw,
     "compare": _compare,
 }

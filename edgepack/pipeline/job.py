@@ -26,6 +26,7 @@ __all__ = [
     "CompareJob",
     "DrawJob",
     "ExecutableJob",
+    "ExportJob",
     "ImportJob",
     "Job",
     "LayersJob",
@@ -115,6 +116,24 @@ class ExecutableJob(ReadJob):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "target": self.target.to_json()}
+
+
+@dataclass(frozen=True)
+class ExportJob(ReadJob):
+    """Export a file of TorchScript with the example inputs in :attr:`examples`, a file in the job's folder.
+
+    Attributes:
+        dims: its open sizes (:func:`edgepack.programs.examples.encoded_dims`).
+    """
+
+    dims: Any = field(kw_only=True)
+
+    task: ClassVar[str] = "export"
+    results: ClassVar[tuple[str, ...]] = ("exported.pt2",)
+    examples: ClassVar[str] = "examples.pt"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "examples": self.examples, "dims": self.dims}
 
 
 @dataclass(frozen=True)

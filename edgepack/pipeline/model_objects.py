@@ -20,7 +20,7 @@ from edgepack.registry import MODEL_OBJECTS, object_kind
 from edgepack.system.disk_errors import writing_to
 from edgepack.system.temporary import temporary_folder
 
-__all__ = ["ONNX", "ModelObject", "model_file", "without_folder"]
+__all__ = ["ONNX", "ModelObject", "file_stem", "model_file", "without_folder"]
 
 #: What exporters call every graph, so that it says nothing of the model.
 _SAY_NOTHING = {"", "graph", "main", "main_graph", "tf2onnx", "torch_jit", "torch-jit-export"}
@@ -69,7 +69,7 @@ def model_file(model: Any, name: str | None = None) -> Iterator[Path]:
         raise ConfigError(f"A model is a path or a known object, not one of {type(model).__name__}.")
     form: ModelObject = MODEL_OBJECTS.find(kind)
     with temporary_folder() as folder:
-        path = folder / f"{_stem(name or form.name(model))}{form.suffix}"
+        path = folder / f"{file_stem(name or form.name(model))}{form.suffix}"
         with writing_to({"temporary folder": Path(tempfile.gettempdir())}):
             form.write(model, path)
         try:
@@ -86,7 +86,7 @@ def without_folder(text: str, model: Any, file: Path) -> str:
     return text if isinstance(model, str | os.PathLike) else text.replace(str(file), file.name)
 
 
-def _stem(name: str) -> str:
+def file_stem(name: str) -> str:
     """A name as a file's: letters, digits, ``-`` and ``_`` of ASCII."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:_LONGEST_NAME]
     return "model" if plain in _SAY_NOTHING else plain

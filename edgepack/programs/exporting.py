@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ConfigError, ModelError
+from edgepack.programs.examples import check_example, refuse_other_devices
 from edgepack.programs.flat import flattened
 from edgepack.programs.quantised import of_plain_tensors
-from edgepack.programs.torchscript import as_module, is_script, load_script
-from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES
+from edgepack.programs.torchscript import as_module, is_script
 from edgepack.registry import object_kind
-from edgepack.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -42,12 +40,6 @@ def exported(
     Raises:
         ConfigError: an example is missing, or given for what is no module.
     """
-    if isinstance(model, str | os.PathLike) and example_inputs is not None:
-        path = Path(model)
-        if path.suffix.lower() in SCRIPT_SUFFIXES:
-            with temporary_folder() as folder:
-                script = load_script(path, folder)
-            return name or path.stem, exported_program(script, example_inputs, dynamic_shapes)
     if object_kind(model) == "torch.Module":
         program = exported_program(model, example_inputs, dynamic_shapes)
         return name or getattr(model, "original_name", "") or type(model).__name__, program
@@ -73,6 +65,7 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
             TorchScript that raises.
     """
     import torch
+    from torch.utils import _pytree as pytree
 
     if example_inputs is None:
         raise ConfigError(
@@ -80,12 +73,9 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
             "given.",
             hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
         )
-    if not isinstance(example_inputs, torch.Tensor | Mapping | tuple | list):
-        raise ConfigError(
-            f"example_inputs is a value of type {type(example_inputs).__name__}.",
-            hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
-        )
-    _refuse_other_devices(module, example_inputs)
+    check_example(example_inputs)
+    refuse_other_devices("module", (*module.parameters(), *module.buffers()))
+    refuse_other_devices("example", pytree.tree_leaves(example_inputs))
     keywords = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
     alone = isinstance(example_inputs, torch.Tensor)
     arguments = () if keywords else ((example_inputs,) if alone else tuple(example_inputs))
@@ -97,7 +87,12 @@ def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = Non
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = of_plain_tensors(module)
-            return torch.export.export(module, arguments, keywords, dynamic_shapes=dynamic_shapes)
+            program = torch.export.export(module, arguments, keywords, dynamic_shapes=dynamic_shapes)
+        # Dim.DYNAMIC leaves marks on the tensors, with which a file of them has more in it than tensors.
+        program.example_inputs = pytree.tree_map_only(
+            torch.Tensor, torch.Tensor.detach, program.example_inputs
+        )
+        return program
     except Exception as error:  # PyTorch's own, of many classes
         places = _LINE.findall(str(error))
         at = f" (at {places[-1][0]}:{places[-1][1]}, in {places[-1][2]})" if places else ""
@@ -131,23 +126,6 @@ def _run_once(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any],
             f"The module does not take the example inputs: {_line(error)}",
             hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
         ) from error
-
-
-def _refuse_other_devices(module: Any, example_inputs: Any) -> None:
-    """Raises ConfigError for a module or an example that is not on the CPU."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    held = (*module.parameters(), *module.buffers())
-    for what, tensors in (("module", held), ("example", pytree.tree_leaves(example_inputs))):
-        devices = (one.device for one in tensors if isinstance(one, torch.Tensor))
-        other = next((str(one) for one in devices if one.type != "cpu"), "")
-        if other:
-            raise ConfigError(
-                f"The {what} is on the device {other}, and modules are exported on the CPU.",
-                hint="Give module.cpu() and example inputs on the CPU; edgepack's device says for which GPU "
-                "it is packed.",
-            )
 
 
 class _Program:

@@ -8,8 +8,7 @@ from typing import Any
 from edgepack.commands.tvm_library import TvmLibrary, export_tvm_library
 from edgepack.config.device import Device
 from edgepack.options import PathLike
-from edgepack.pipeline.model_objects import model_file
-from edgepack.programs.exporting import exported
+from edgepack.pipeline.exported_file import exported_file
 from edgepack.system.boundary import guarded
 
 __all__ = ["TvmLibrary", "export_library"]
@@ -60,6 +59,5 @@ def export_library(
         ModelError: the module cannot be exported; TVM cannot import or compile it, or makes another of it.
         ToolchainError: the compiler is missing or fails.
     """
-    name, model = exported(None, module, inputs, dynamic_shapes)
-    with model_file(model, name) as file:
+    with exported_file(module, None, inputs, dynamic_shapes) as file:
         return export_tvm_library(file, device, Path(path), toolchain=toolchain, sdk=sdk)

@@ -25,6 +25,7 @@ _STARTERS = (
         for name in ("check", "compare", "layers", "look_inside", "pack", "quantize")
     ),
     *("edgepack.commands.tune_programs", "edgepack.commands.tvm_library", "edgepack.pipeline.compile"),
+    "edgepack.pipeline.exported_file",
 )
 #: What a worker does not look at.
 _PARENTS_ALONE = (

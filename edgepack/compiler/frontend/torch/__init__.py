@@ -8,6 +8,7 @@ imports neither ``torch`` nor ``onnx``.
 from edgepack.compiler.frontend.torch.frontend import (
     SUFFIXES,
     executable,
+    export_script,
     load,
     model_files,
     prepare,
@@ -20,6 +21,7 @@ from edgepack.compiler.frontend.torch.frontend import (
 __all__ = [
     "SUFFIXES",
     "executable",
+    "export_script",
     "load",
     "model_files",
     "prepare",

@@ -24,6 +24,7 @@ from edgepack.compiler.frontend.torch.operators import refuse_other_operators
 from edgepack.compiler.frontend.torch.pt2.copying import LookedThrough, look_through
 from edgepack.compiler.frontend.torch.pt2.forms import RefusedError
 from edgepack.errors import EdgepackError, ModelError
+from edgepack.programs.examples import decoded_dims, read_examples
 from edgepack.programs.exporting import EXTRA, exported_program
 from edgepack.programs.quantised import define_operators
 from edgepack.programs.torchscript import example_of_script, load_script
@@ -31,7 +32,7 @@ from edgepack.programs.torchscript import example_of_script, load_script
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["check_archive", "load_program", "script_program"]
+__all__ = ["check_archive", "exported_script", "load_program", "script_program"]
 
 #: What readers of zip files, JSON and pickles raise of damaged ones.
 _DAMAGED = (
@@ -95,6 +96,22 @@ def script_program(
     script = load_script(model, folder)
     arrays = {name: read_array("--input", name, path) for name, path in files.items()}
     return exported_program(script, example_of_script(script, arrays, shapes, str(model)))
+
+
+def exported_script(model: Path, examples: Path, dims: Any) -> ExportedProgram:
+    """The program of a file of TorchScript, with the example inputs in a file, beside which a copy is while
+    PyTorch reads it.
+
+    Args:
+        examples, dims: as :mod:`edgepack.programs.examples` writes and encodes them.
+
+    Raises:
+        ModelError: the file cannot be read or exported; or PyTorch is missing.
+        ConfigError: the examples do not fit.
+    """
+    _torch()
+    script = load_script(model, examples.parent)
+    return exported_program(script, read_examples(examples), decoded_dims(dims))
 
 
 def check_archive(model: Path, copy: Path | None = None) -> set[str]:

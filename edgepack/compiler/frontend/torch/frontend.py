@@ -16,7 +16,7 @@ from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.named_errors import errors_name
 from edgepack.compiler.frontend.recorded import RECORDED
-from edgepack.compiler.frontend.torch.archive import load_program, script_program
+from edgepack.compiler.frontend.torch.archive import exported_script, load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.named import named
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
@@ -25,6 +25,7 @@ from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.layers import InnerTensor
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.nested import NESTED
+from edgepack.programs.exporting import PROGRAM
 from edgepack.programs.flat import FlatProgram, flattened
 from edgepack.programs.names import plain
 from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES, check_script
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SUFFIXES",
     "executable",
+    "export_script",
     "load",
     "model_files",
     "prepare",
@@ -144,6 +146,20 @@ def executable(model: Path, target: CpuTarget, folder: Path, stage: Callable[[st
     with _errors_of_pytorch(model):
         flat = named(_flat(model, folder, ((), ())), str(model))
     write_executable(flat, target, folder, str(model), stage)
+
+
+def export_script(model: Path, examples: Path, dims: Any, file: Path) -> None:
+    """Export a file of TorchScript into a ``.pt2`` file.
+
+    Args:
+        examples, dims: as :mod:`edgepack.programs.examples` writes and encodes them.
+
+    Raises:
+        ModelError: it cannot be read or exported.
+        ConfigError: the examples do not fit.
+    """
+    with _errors_of_pytorch(model):
+        PROGRAM.write(exported_script(model, examples, dims), file)
 
 
 @lru_cache(maxsize=1)

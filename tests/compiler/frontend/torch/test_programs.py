@@ -173,8 +173,38 @@ def test_torchscript_keeps_names_and_state(parts: dict[str, Any]) -> None:
     assert found["file"]["states"] == [["inner.past", "inner.past_next"]]
     assert found["file"]["outputs"] == ["sum", "size", "inner.past_next"]
     assert found["recurrent"]["inputs"] == ["batch_x"]
-    assert found["unchanged"] == 0.0 and found["named"] == "traced"
-    assert all(found[name]["worst"] < 1e-5 for name in ("file", "recurrent", "traced"))
+    assert found["unchanged"] == 0.0
+    assert all(found[name]["worst"] < 1e-5 for name in ("file", "recurrent"))
+
+
+def test_a_file_of_torchscript_with_example_inputs_is_exported_by_the_worker(parts: dict[str, Any]) -> None:
+    """Nested arguments, plain values, open sizes; the process that packs it could not read it."""
+    found = parts["scripts"]["with examples"]
+    name, verified, off = found["packed"]
+    assert name == "joined" and verified and off < 1e-6
+    name, off, sizes = found["positional"]
+    assert name == "other.pt2" and off < 1e-6 and sizes == 1
+
+
+def test_errors_of_an_export_by_the_worker_name_the_users_file(parts: dict[str, Any]) -> None:
+    found = parts["scripts"]["with examples"]
+    for name, begins, names in (
+        ("chooses", "ModelError: Chooses cannot be exported", "data-dependent"),
+        ("damaged", "ModelError: ", "damaged.pt is no TorchScript file"),
+        ("missing", "ModelError: There is no model file", "missing.pt. "),
+        ("does not fit", "ModelError: Joined cannot be run", "argument 'batch'"),
+        ("object", "ConfigError: example_inputs holds", "PosixPath"),
+        ("elsewhere", "ConfigError: The example is on the device meta", "on the CPU"),
+        ("derived", "ConfigError: dynamic_shapes holds 2*n", "Give the module itself"),
+        ("late", "ModelError: Exporting joined.pt did not end within 60 s", ""),
+    ):
+        assert found[name].startswith(begins) and names in found[name], found[name]
+    assert found["later"] == "/joined.pt joined.pt"
+
+
+def test_a_link_that_a_worker_leaves_for_a_program_is_not_followed(parts: dict[str, Any]) -> None:
+    """It would grant the next worker a file of the first one's choice."""
+    assert parts["scripts"]["with examples"]["link"].startswith("InternalError: What exports joined.pt left")
 
 
 def test_torchscript_of_many_kinds_computes_what_was_saved(parts: dict[str, Any]) -> None:
