@@ -21,6 +21,7 @@ CHANGES = {
 #: In a temporary folder of this process alone (``temporary_folder``, ``workplace``, ``replacing``), in which
 #: is nothing that another user could have put there.
 TEMPORARY = """
+pipeline/worker_process.py:_started
 system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
 commands/export.py:_copied commands/compare.py:_samples commands/kept_stages.py:complete_stages
 runners/results.py:run_samples
@@ -97,7 +98,7 @@ READING = (
 #: Who opens a file there by other ways than ``read_regular``, ``find_damage`` and an ``OwnFolder``, and what
 #: it is: this process's own temporary files, data of edgepack's own, the machine's, or a regular file by now.
 OPENED = """
-bundle/assemble.py:_read_json bundle/assemble.py:_variants bundle/assemble.py:_write_kernels
+bundle/assemble.py:_read_json bundle/assemble.py:_unconfined bundle/assemble.py:_variants bundle/assemble.py:_write_kernels
 bundle/assemble.py:_write_sources bundle/compile_sources.py:included_files
 bundle/firmware/linker_script.py:_regions bundle/firmware/linker_script.py:linker_script
 bundle/firmware/placement.py:move_params bundle/firmware/project.py:_link_flags

@@ -164,6 +164,7 @@ def test_no_command_prints_by_another_way() -> None:
             "output.py": ["click.echo("],
             "signals.py": ["print("],
             "release_display.py": ["print("],
+            "streams.py": [".write(", "print("],  # the stream that all others print on, and its own failure
         }.get(path.name, [])
         assert found == allowed, path.name
 

@@ -9,6 +9,7 @@ import pytest
 from edgepack.compiler.planner.places_in_params import has_places_in_params
 from workbench.compiled import plan_of, target_with
 from workbench.models.builder import Graph
+from workbench.models.classical import forest, ml_model, old_ensemble
 from workbench.models.single import conv
 
 TARGET = target_with("256x16", threads=2)
@@ -35,22 +36,21 @@ def gathered(operator: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("spread", [False, True])
-def test_positions_that_are_constants_are_believed(spread: bool) -> None:
-    assert has_places_in_params(plan_of(scattered(constant=True, spread=spread), target=TARGET))
+@pytest.mark.parametrize("constant", [False, True])
+def test_positions_are_brought_into_range_whatever_the_params_say(constant: bool, spread: bool) -> None:
+    model = scattered(constant=constant, spread=spread)
+    assert not has_places_in_params(plan_of(model, target=TARGET))
 
 
-def test_positions_of_a_run_are_not() -> None:
-    assert not has_places_in_params(plan_of(scattered(constant=False), target=TARGET))
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements", "GatherND"])
+def test_gathers_bring_constants_into_range_too(operator: str) -> None:
+    assert not has_places_in_params(plan_of(gathered(operator), target=TARGET))
 
 
-def test_what_lies_between_two_numbers_of_the_kernels_is_no_place_of_the_params() -> None:
-    """A Gather brings its positions into range, whatever they are."""
-    assert not has_places_in_params(plan_of(gathered("Gather"), target=TARGET))
-
-
-@pytest.mark.parametrize("operator", ["GatherElements", "GatherND"])
-def test_constants_of_other_gathers_are_believed(operator: str) -> None:
-    assert has_places_in_params(plan_of(gathered(operator), target=TARGET))
+def test_decision_trees_go_where_their_tables_say() -> None:
+    trees = forest(3, 3, 4, seed=5)
+    model = ml_model([old_ensemble("TreeEnsembleRegressor", trees, n_targets=1)], {"x": ("float32", (6, 4))})
+    assert has_places_in_params(plan_of(model, target=TARGET))
 
 
 def test_weights_are_no_places() -> None:

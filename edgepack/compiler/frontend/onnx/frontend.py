@@ -356,8 +356,7 @@ def _convert(model: onnx.ModelProto, folder: Path, names: list[str]) -> tvm.IRMo
                 raise failures.of_node(error) from None
             except Exception as error:  # the converters raise what they happen to raise
                 failures.note(error)
-                instead = failures.stand_in(self.bb)
-                if instead is None:
+                if (instead := failures.stand_in(self.bb)) is None:
                     raise
                 return instead
             if isinstance(value, relax.Call | relax.Var) and name:
