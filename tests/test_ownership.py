@@ -98,7 +98,8 @@ READING = (
 #: Who opens a file there by other ways than ``read_regular``, ``find_damage`` and an ``OwnFolder``, and what
 #: it is: this process's own temporary files, data of edgepack's own, the machine's, or a regular file by now.
 OPENED = """
-bundle/assemble.py:_read_json bundle/assemble.py:_unconfined bundle/assemble.py:_variants bundle/assemble.py:_write_kernels
+bundle/assemble.py:_read_json bundle/assemble.py:_unconfined bundle/assemble.py:_variants
+bundle/assemble.py:_write_kernels
 bundle/assemble.py:_write_sources bundle/compile_sources.py:included_files
 bundle/firmware/linker_script.py:_regions bundle/firmware/linker_script.py:linker_script
 bundle/firmware/placement.py:move_params bundle/firmware/project.py:_link_flags
