@@ -1,8 +1,8 @@
 """Whether numbers of the params decide where a kernel reads and writes.
 
 Gathers and scatters bring their positions into range, constants too. Other tables of the params (decision
-trees) are believed by their kernels. So they are as good as machine code, and a library with such ones compares
-all its params with their hash before it uses them (``EP_PARAMS_PLACES``).
+trees) are believed by their kernels. So they are as good as machine code, and a library with such ones
+compares all its params with their hash before it uses them (``EP_PARAMS_PLACES``).
 """
 
 from __future__ import annotations
