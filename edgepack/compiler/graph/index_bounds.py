@@ -137,13 +137,12 @@ class Bounds:
     def _select(self, x: Expr) -> Range:
         """``Select(f >= c, f, d)`` is at least the smaller of c and d, and no NaN if these are none."""
         condition, chosen, other = x.condition, x.true_value, x.false_value
-        if (
-            type(condition) is tirx.GE
-            and condition.a.same_as(chosen)
-            and dtype_of(chosen).startswith("float")
-        ):
-            ends, rest = self.of(condition.b), self.of(other)
-            return min(ends[0], rest[0]), inf
+        if type(condition) in {tirx.GE, tirx.LE} and dtype_of(chosen) in EXACT:
+            sides = (condition.a, condition.b)
+            asked, least = sides if type(condition) is tirx.GE else sides[::-1]
+            if asked.same_as(chosen):
+                ends, rest = self.of(least), self.of(other)
+                return min(ends[0], rest[0]), inf
         return joined([self.of(chosen), self.of(other)])
 
     def _call(self, x: Expr) -> Range:

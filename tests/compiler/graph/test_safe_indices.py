@@ -11,6 +11,7 @@ import pytest
 from workbench.compiled import Compiled, plan_of
 from workbench.models.builder import Graph
 from workbench.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models.indexed import INDEXED
 
 FAR = (1 << 62, -(1 << 62), 1 << 31, -100_000_000, 100_000_000)
 
@@ -66,3 +67,25 @@ def test_elements_are_gathered_by_one_kernel_from_what_is_computed_once(before: 
     g.op("GatherElements", x, g.input("ids", (6, 5, 4), "int64"), axis=1, name="y")
     g.output("y")
     assert len(plan_of(g.model()).plan.steps) == kernels
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    folder: Path = tmp_path_factory.mktemp("indexed")
+    return Compiled({name: one.model() for name, one in INDEXED.items()}, folder)
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_every_operator_stays_in_its_tensors_whatever_the_indices_are(indexed: Compiled, name: str) -> None:
+    """At both ends, one behind them and at those of the type: all memories have guards and poison around
+    them, so what is read or written elsewhere is seen."""
+    one = INDEXED[name]
+    kind, shape = np.iinfo(one.indices.dtype), one.indices.shape
+    ends = np.broadcast_to(one.ends, shape)
+    tried = [np.full(shape, kind.min), -1 - ends, -ends, ends - 1, ends, np.full(shape, kind.max)]
+    for number, ids in enumerate(tried):
+        near = one.nearest(ids)
+        (wanted, *_) = run_onnxruntime(indexed.models[name], one.inputs(near))
+        got = indexed.run(name, one.inputs(ids), seed=number)
+        close = {"rtol": 1e-5, "atol": 1e-5} if wanted.dtype.kind == "f" else {"rtol": 0}
+        np.testing.assert_allclose(got["y"], wanted, **close, err_msg=f"{ids.reshape(-1)[:3]}")

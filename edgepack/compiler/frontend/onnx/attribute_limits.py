@@ -27,7 +27,7 @@ _SIZE, _COUNT, _NUMBER = (0, MOST), (1, MOST), (-MOST, MOST)
 
 #: The least and the greatest value of attributes of numbers, of each in a list.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("axis", "axes", "batch_axis", "time_axis", "concat_axis"), _AXIS),
+    **dict.fromkeys(("axes", "batch_axis", "time_axis", "concat_axis"), _AXIS),
     **dict.fromkeys(("batch_dims", "perm"), (0, RANK)),
     **dict.fromkeys(("blocksize", "dilations", "group", "hidden_size", "kernel_shape", "num_groups"), _COUNT),
     **dict.fromkeys(("num_heads", "num_outputs", "offset_group", "pooled_shape", "strides"), _COUNT),
@@ -79,9 +79,7 @@ def _check(node: onnx.NodeProto) -> None:
         if name == "perm" and sorted(numbers) != list(range(len(numbers))):
             _refuse(f"{what} has perm {numbers}, which does not have each dimension once.")
     pads, kernel = found.get("pads", []), found.get("kernel_shape", [])
-    if node.op_type in POOLINGS and any(
-        n >= kernel[i % len(kernel)] for i, n in enumerate(pads if kernel else [])
-    ):
+    if node.op_type in POOLINGS and kernel and any(n >= kernel[i % len(kernel)] for i, n in enumerate(pads)):
         _refuse(f"{what} has pads {pads} for windows of {kernel}, of which some would have padding alone.")
 
 
