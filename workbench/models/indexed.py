@@ -175,7 +175,9 @@ INDEXED: dict[str, Indexed] = {
     "gather_points_of_batches": Indexed(
         "GatherND", [_X, None], np.zeros((6, 2, 1), np.int64), [9], attributes={"batch_dims": 1}
     ),
-    "scatter": Indexed("Scatter", [_X, None, _drawn(6, 1, 3)], _IDS[:, :1, :3], [9], attributes=_LINES, opset=10),
+    "scatter": Indexed(
+        "Scatter", [_X, None, _drawn(6, 1, 3)], _IDS[:, :1, :3], [9], attributes=_LINES, opset=10
+    ),
     **{
         f"scatter_elements_{reduction}": Indexed(
             "ScatterElements",
@@ -193,7 +195,11 @@ INDEXED: dict[str, Indexed] = {
         for reduction in ("none", "add", "mul", "min", "max")
     },
     "max_unpool": Indexed(
-        "MaxUnpool", [_drawn(1, 1, 2, 2), None], _POOLED, [16], attributes={"kernel_shape": [2, 2], "strides": [2, 2]}
+        "MaxUnpool",
+        [_drawn(1, 1, 2, 2), None],
+        _POOLED,
+        [16],
+        attributes={"kernel_shape": [2, 2], "strides": [2, 2]},
     ),
     "likelihood": Indexed("NegativeLogLikelihoodLoss", [_drawn(3, 5), None], np.zeros(3, np.int64), [5]),
     "cross_entropy": Indexed("SoftmaxCrossEntropyLoss", [_drawn(3, 5), None], np.zeros(3, np.int64), [5]),
@@ -206,7 +212,13 @@ INDEXED: dict[str, Indexed] = {
     ),
     "regions_adaptive": Indexed("RoiAlign", _IMAGES, _TWO, [3], "first", attributes=_BINS, opset=16),
     "regions_maxima": Indexed(
-        "RoiAlign", _IMAGES, _TWO, [3], "first", attributes={**_BINS, "sampling_ratio": 1, "mode": "max"}, opset=16
+        "RoiAlign",
+        _IMAGES,
+        _TWO,
+        [3],
+        "first",
+        attributes={**_BINS, "sampling_ratio": 1, "mode": "max"},
+        opset=16,
     ),
     "elements_of_rows": Indexed(
         "ArrayFeatureExtractor", [_drawn(3, 5), None], np.zeros(2, np.int64), [5], domain="ai.onnx.ml"
