@@ -22,10 +22,6 @@ from edgepack.compiler.graph.index_bounds import Bounds, dtype_of
 
 __all__ = ["check_addresses", "safe_addresses"]
 
-#: Floats that a position is computed of are brought below this, so that sums of some of them are whole
-#: numbers of 32 bits.
-FAR = float(1 << 28)
-
 Expr = Any
 
 
@@ -90,20 +86,7 @@ def _guard(bounds: Bounds, index: Expr, extent: int) -> Expr:
     """The position, brought into range if it depends on data and is not known to be there."""
     if not bounds.depends_on_data(index) or _is_in_range(bounds, index, extent):
         return index
-    index = tvm_ffi.structural_map(index, (tirx.Cast, lambda x: _bounded(bounds, x)))
     dtype = dtype_of(index)
     if dtype.startswith("uint"):
         return tirx.Min(index, tirx.const(extent - 1, dtype))
     return tirx.Max(tirx.Min(index, tirx.const(extent - 1, dtype)), tirx.const(0, dtype))
-
-
-def _bounded(bounds: Bounds, cast: tirx.Cast) -> tirx.Cast:
-    """The conversion of a float to a whole number, of one that it has: NaN is the least of them."""
-    value, dtype = cast.value, dtype_of(cast.value)
-    if not dtype.startswith(("float", "bfloat")) or not dtype_of(cast).startswith("int"):
-        return cast
-    if dtype in {"float16", "bfloat16"}:
-        value, dtype = tirx.Cast("float32", value), "float32"
-    low, high = tirx.const(-FAR, dtype), tirx.const(FAR, dtype)
-    value = tirx.Min(tirx.Select(value >= low, value, low), high)
-    return tirx.Cast(dtype_of(cast), value)

@@ -79,8 +79,8 @@ def col2im(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     ]
     if shape[1] % prod(kernel) or shape[2] != prod(steps) or min(steps) < 1:
         raise ModelError(
-            f"The Col2Im node {node_name(node, 0)} has {shape[2]} blocks of {shape[1]} elements, not those of "
-            f"an image of {sizes} by blocks of {kernel}.",
+            f"The Col2Im node {node_name(node, 0)} has {shape[2]} blocks of {shape[1]} elements, not those "
+            f"of an image of {sizes} by blocks of {kernel}.",
             hint="Export the model again.",
         )
     x, dtype, rows = str(node.input[0]), editor.dtype(node.input[0]), shape[0] * shape[1] // prod(kernel)
