@@ -8,6 +8,7 @@ has computed it. So may a float that is converted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from math import inf
 from typing import Any
 
@@ -77,6 +78,12 @@ class Bounds:
         known = found(self, x) if found else ANY
         limits = limits_of(dtype_of(x))
         return known if limits[0] <= known[0] and known[1] <= limits[1] else limits
+
+    def within(self, ranges: Mapping[Expr, Range]) -> Bounds:
+        """The same, where some counters have smaller ranges; of what the function stores nothing is known."""
+        inner = copy(self)
+        inner._variables, inner._stored, inner._buffers = {**self._variables, **ranges}, {}, {}
+        return inner
 
     def depends_on_data(self, x: Expr) -> bool:
         """Whether the expression loads anything, or has a variable that is no counter of known bounds."""
