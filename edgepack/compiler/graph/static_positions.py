@@ -7,7 +7,7 @@ shape inference looks, as in a branch, nothing else says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -197,7 +197,7 @@ class _UnknownError(Exception):
     """An operation that is not computed here."""
 
 
-_OPERATIONS = {
+_OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     tirx.Add: np.add,
     tirx.Sub: np.subtract,
     tirx.Mul: np.multiply,
