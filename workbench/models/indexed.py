@@ -37,7 +37,7 @@ class Indexed:
         operator: its name.
         operands: in order; None stands for the indices.
         indices: right ones.
-        extents: of what they are positions along, of the shape of the indices' last dimension, or one for all.
+        extents: of what they are positions along: one, or one for each element of their last dimension.
         negative: what a negative one means: "end" counts from the end, "first" is the first element, as what
             is out of range is.
         lengths: whether they are numbers of elements, of which all is one.
@@ -143,10 +143,13 @@ def _loop(node: onnx.NodeProto, inputs: Any, constants: Any) -> onnx.GraphProto:
 _INSIDE = {"graph": _plain, "branch": _branch, "loop": _loop}
 
 _X = _drawn(6, 9, 4)
+_UPDATES = _drawn(6, 1, 3)
+_PAIRS = {"kernel_shape": [2, 2], "strides": [2, 2]}
 _IDS = np.zeros((6, 2, 4), np.int64)
 _LINES = {"axis": 1}
 _IMAGES = [_drawn(3, 4, 8, 8), np.asarray([[1, 1, 5, 6], [0, 2, 7, 7]], np.float32), None]
 _BINS = {"output_height": 2, "output_width": 2}
+_LARGEST = {**_BINS, "sampling_ratio": 1, "mode": "max"}
 _TWO = np.zeros(2, np.int64)
 _POOLED = np.asarray([[[[0, 3], [8, 15]]]])
 _WORDS = [None, np.zeros((1, 2), np.int32), _drawn(7, 4), _drawn(5, 4), _drawn(2, 4), _drawn(4), _drawn(4)]
@@ -175,9 +178,7 @@ INDEXED: dict[str, Indexed] = {
     "gather_points_of_batches": Indexed(
         "GatherND", [_X, None], np.zeros((6, 2, 1), np.int64), [9], attributes={"batch_dims": 1}
     ),
-    "scatter": Indexed(
-        "Scatter", [_X, None, _drawn(6, 1, 3)], _IDS[:, :1, :3], [9], attributes=_LINES, opset=10
-    ),
+    "scatter": Indexed("Scatter", [_X, None, _UPDATES], _IDS[:, :1, :3], [9], attributes=_LINES, opset=10),
     **{
         f"scatter_elements_{reduction}": Indexed(
             "ScatterElements",
@@ -199,7 +200,7 @@ INDEXED: dict[str, Indexed] = {
         [_drawn(1, 1, 2, 2), None],
         _POOLED,
         [16],
-        attributes={"kernel_shape": [2, 2], "strides": [2, 2]},
+        attributes=_PAIRS,
     ),
     "likelihood": Indexed("NegativeLogLikelihoodLoss", [_drawn(3, 5), None], np.zeros(3, np.int64), [5]),
     "cross_entropy": Indexed("SoftmaxCrossEntropyLoss", [_drawn(3, 5), None], np.zeros(3, np.int64), [5]),
@@ -217,7 +218,7 @@ INDEXED: dict[str, Indexed] = {
         _TWO,
         [3],
         "first",
-        attributes={**_BINS, "sampling_ratio": 1, "mode": "max"},
+        attributes=_LARGEST,
         opset=16,
     ),
     "elements_of_rows": Indexed(

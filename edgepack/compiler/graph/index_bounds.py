@@ -2,12 +2,13 @@
 stores among them.
 
 Nothing is believed of what is loaded: an element may be any number of its type, unless the function itself
-has computed it. A conversion of a float that is not bounded, or may be NaN, may be any number of the type.
+has computed it. So may a float that is converted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from math import inf
 from typing import Any
 
@@ -24,9 +25,6 @@ __all__ = ["Bounds", "Range", "dtype_of"]
 Range = tuple[float, float]
 
 ANY: Range = (-inf, inf)
-
-#: The whole numbers up to which floats of a type have each.
-EXACT = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
 
 TRUTH: Range = (0, 1)
 
@@ -73,11 +71,19 @@ class Bounds:
         tvm_ffi.structural_walk(function.body, callbacks, order="pre")
 
     def of(self, x: Expr) -> Range:
-        """The range of an expression; of a float only if it is never NaN, else all numbers."""
+        """The range of an expression; of floats all numbers."""
+        if not dtype_of(x).startswith(("int", "uint", "bool")):
+            return ANY
         found = _RULES.get(type(x))
         known = found(self, x) if found else ANY
         limits = limits_of(dtype_of(x))
         return known if limits[0] <= known[0] and known[1] <= limits[1] else limits
+
+    def within(self, ranges: Mapping[Expr, Range]) -> Bounds:
+        """The same, where some counters have smaller ranges; of what the function stores nothing is known."""
+        inner = copy(self)
+        inner._variables, inner._stored, inner._buffers = {**self._variables, **ranges}, {}, {}
+        return inner
 
     def depends_on_data(self, x: Expr) -> bool:
         """Whether the expression loads anything, or has a variable that is no counter of known bounds."""
@@ -125,33 +131,13 @@ class Bounds:
 
     # Rules ------------------------------------------------------------------------------------------------
 
-    def _cast(self, x: Expr) -> Range:
-        """Floats are cut off; whole numbers are floats as long as these have them."""
-        low, high = self.of(x.value)
-        if dtype_of(x) in EXACT:
-            return (low, high) if -EXACT[dtype_of(x)] <= low and high <= EXACT[dtype_of(x)] else ANY
-        if dtype_of(x.value) in EXACT:
-            return int(low) if low > -inf else low, int(high) if high < inf else high
-        return low, high
-
     def _select(self, x: Expr) -> Range:
-        """``Select(f >= c, f, d)`` is at least the smaller of c and d, and no NaN if these are none."""
-        condition, chosen, other = x.condition, x.true_value, x.false_value
-        if type(condition) in {tirx.GE, tirx.LE} and dtype_of(chosen) in EXACT:
-            sides = (condition.a, condition.b)
-            asked, least = sides if type(condition) is tirx.GE else sides[::-1]
-            if asked.same_as(chosen):
-                ends, rest = self.of(least), self.of(other)
-                return min(ends[0], rest[0]), inf
-        return joined([self.of(chosen), self.of(other)])
+        return joined([self.of(x.true_value), self.of(x.false_value)])
 
     def _call(self, x: Expr) -> Range:
         name = str(getattr(x.op, "name", "")).rpartition(".")[2]
         if name == "if_then_else":
             return joined([self.of(x.args[1]), self.of(x.args[2])])
-        if name in {"floor", "ceil", "round", "nearbyint", "trunc"}:
-            low, high = self.of(x.args[0])
-            return np.floor(low), np.ceil(high)
         if name == "likely":
             return self.of(x.args[0])
         return ANY
@@ -164,16 +150,11 @@ class Bounds:
 
     def _minimum(self, x: Expr) -> Range:
         (a, b), (c, d) = self.of(x.a), self.of(x.b)
-        return self._known(x, (min(a, c), min(b, d)))
+        return min(a, c), min(b, d)
 
     def _maximum(self, x: Expr) -> Range:
         (a, b), (c, d) = self.of(x.a), self.of(x.b)
-        return self._known(x, (max(a, c), max(b, d)))
-
-    def _known(self, x: Expr, found: Range) -> Range:
-        """Of floats nothing, where one of both operands may be NaN: who computes them may hand it on."""
-        whole = not dtype_of(x).startswith(("float", "bfloat"))
-        return found if whole or ANY not in (self.of(x.a), self.of(x.b)) else ANY
+        return max(a, c), max(b, d)
 
 
 def joined(ranges: Sequence[Range]) -> Range:
@@ -182,14 +163,8 @@ def joined(ranges: Sequence[Range]) -> Range:
 
 
 def _arithmetic(combine: Callable[[Range, Range], Range]) -> Callable[[Bounds, Expr], Range]:
-    """Of whole numbers; one that does not fit into its type may be any."""
-
-    def rule(bounds: Bounds, x: Expr) -> Range:
-        if dtype_of(x).startswith(("float", "bfloat")):
-            return ANY
-        return combine(bounds.of(x.a), bounds.of(x.b))
-
-    return rule
+    """The range of what two operands of these ranges give."""
+    return lambda bounds, x: combine(bounds.of(x.a), bounds.of(x.b))
 
 
 def _product(a: Range, b: Range) -> Range:
@@ -222,10 +197,9 @@ ARITHMETIC = {tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.D
 
 _RULES: Mapping[type, Callable[[Bounds, Expr], Range]] = {
     tirx.IntImm: lambda _, x: (int(x.value), int(x.value)),
-    tirx.FloatImm: lambda _, x: ANY if np.isnan(x.value) else (float(x.value), float(x.value)),
     tirx.Var: Bounds._variable,
     TensorLoad: Bounds._load,
-    tirx.Cast: Bounds._cast,
+    tirx.Cast: lambda bounds, x: bounds.of(x.value),
     tirx.Select: Bounds._select,
     Call: Bounds._call,
     tirx.Min: Bounds._minimum,

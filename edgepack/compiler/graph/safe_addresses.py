@@ -3,14 +3,14 @@
 The operators' own legalisations bring positions into range in the way that the operator's meaning asks for
 (``positions.py``). This pass asks of every function whatever it was made of: a position that depends on data
 is proved in range by the function's own expressions, or it is brought there. What other legalisations compute
-as positions (those of TVM's samplers) is among it, and what somebody adds tomorrow. After fusion all is
-proved once more (:func:`check_addresses`).
+as positions (those of TVM's samplers) is among it, and what somebody adds tomorrow. After fusion that is
+proved once more (:func:`check_addresses`). A position that no data decide is proved, or the model refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm_ffi
 from tvm import tirx
@@ -19,12 +19,10 @@ from tvm.ir.expr import TensorRegion
 from tvm.tirx import BufferStore, PrimFunc
 
 from edgepack.compiler.graph.index_bounds import Bounds, dtype_of
+from edgepack.compiler.graph.static_positions import wild_access
+from edgepack.errors import ModelError
 
 __all__ = ["check_addresses", "safe_addresses"]
-
-#: Floats that a position is computed of are brought below this, so that sums of some of them are whole
-#: numbers of 32 bits.
-FAR = float(1 << 28)
 
 Expr = Any
 
@@ -34,12 +32,30 @@ def safe_addresses(module: IRModule) -> IRModule:
 
     Args:
         module: legalised, of static shapes.
+
+    Raises:
+        ModelError: an operator reads or writes outside of a tensor, whatever the data are.
     """
     functions = dict(module.functions.items())
     for gvar, function in functions.items():
-        if isinstance(function, PrimFunc) and any(True for _ in _unproved(function)):
-            functions[gvar] = _guarded(function)
+        if not isinstance(function, PrimFunc):
+            continue
+        bounds = Bounds(function)
+        wild = wild_access(function, bounds)
+        if wild is not None:
+            _refuse(gvar.name_hint, *wild)
+        if any(True for _ in _unproved(bounds)):
+            functions[gvar] = _guarded(function, bounds)
     return IRModule(functions, attrs=module.attrs)
+
+
+def _refuse(name: str, tensor: Any, axis: int) -> NoReturn:
+    shape = " x ".join(str(int(n)) for n in tensor.shape)
+    raise ModelError(
+        f"The operator {name.rstrip('0123456789')} would read or write outside of a tensor of {shape}, along "
+        f"axis {axis}: shapes or widths of the model do not fit each other.",
+        hint="Run the model with onnxruntime, which says of which node.",
+    )
 
 
 def check_addresses(name: str, function: PrimFunc) -> None:
@@ -48,13 +64,12 @@ def check_addresses(name: str, function: PrimFunc) -> None:
     Args:
         name: of the function, for the message.
     """
-    for tensor, axis in _unproved(function):
+    for tensor, axis in _unproved(Bounds(function)):
         raise RuntimeError(f"{name}: a position along axis {axis} of {tensor.name} may be out of range")
 
 
-def _unproved(function: PrimFunc) -> Iterator[tuple[Any, int]]:
-    """Tensors and axes whose positions are not known to be in range."""
-    bounds = Bounds(function)
+def _unproved(bounds: Bounds) -> Iterator[tuple[Any, int]]:
+    """Tensors and axes of a function whose positions depend on data, and are not known to be in range."""
     for tensor, indices in bounds.accesses:
         for axis, index in enumerate(indices):
             if bounds.depends_on_data(index) and not _is_in_range(bounds, index, int(tensor.shape[axis])):
@@ -66,9 +81,7 @@ def _is_in_range(bounds: Bounds, index: Expr, extent: int) -> bool:
     return low >= 0 and high < extent
 
 
-def _guarded(function: PrimFunc) -> PrimFunc:
-    bounds = Bounds(function)
-
+def _guarded(function: PrimFunc, bounds: Bounds) -> PrimFunc:
     def guarded(tensor: Any, indices: Sequence[Expr]) -> list[Expr]:
         return [_guard(bounds, index, int(n)) for index, n in zip(indices, tensor.shape, strict=True)]
 
@@ -90,20 +103,7 @@ def _guard(bounds: Bounds, index: Expr, extent: int) -> Expr:
     """The position, brought into range if it depends on data and is not known to be there."""
     if not bounds.depends_on_data(index) or _is_in_range(bounds, index, extent):
         return index
-    index = tvm_ffi.structural_map(index, (tirx.Cast, lambda x: _bounded(bounds, x)))
     dtype = dtype_of(index)
     if dtype.startswith("uint"):
         return tirx.Min(index, tirx.const(extent - 1, dtype))
     return tirx.Max(tirx.Min(index, tirx.const(extent - 1, dtype)), tirx.const(0, dtype))
-
-
-def _bounded(bounds: Bounds, cast: tirx.Cast) -> tirx.Cast:
-    """The conversion of a float to a whole number, of one that it has: NaN is the least of them."""
-    value, dtype = cast.value, dtype_of(cast.value)
-    if not dtype.startswith(("float", "bfloat")) or not dtype_of(cast).startswith("int"):
-        return cast
-    if dtype in {"float16", "bfloat16"}:
-        value, dtype = tirx.Cast("float32", value), "float32"
-    low, high = tirx.const(-FAR, dtype), tirx.const(FAR, dtype)
-    value = tirx.Min(tirx.Select(value >= low, value, low), high)
-    return tirx.Cast(dtype_of(cast), value)

@@ -35,7 +35,7 @@ from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
 from edgepack.compiler.frontend.onnx.external_data import read_tensor, save_with_data
 from edgepack.compiler.frontend.onnx.float16 import has_float16
 from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
-from edgepack.compiler.frontend.onnx.import_failures import ImportFailures, check_result
+from edgepack.compiler.frontend.onnx.import_failures import ImportFailures, checked_result
 from edgepack.compiler.frontend.onnx.inner_tensors import inner_tensors
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
@@ -364,8 +364,7 @@ def _convert(model: onnx.ModelProto, folder: Path, names: list[str]) -> tvm.IRMo
                 names.append(name)
             elif isinstance(value, relax.Call):
                 value = self.bb.normalize(value)  # the next converter asks for its shape
-            check_result(op_name, name, value)
-            return value
+            return checked_result(op_name, name, value)
 
     importer = Importer({}, "float32")
     try:

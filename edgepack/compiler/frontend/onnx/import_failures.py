@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
     from tvm import relax
 
-__all__ = ["ImportFailures", "check_result"]
+__all__ = ["ImportFailures", "checked_result"]
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,14 @@ class ImportFailures:
         return bool(self._found)
 
 
-def check_result(operator: str, name: str, value: Any) -> None:
-    """Raises ModelError for a result that no tensor can be: TVM infers negative extents, and overflows.
+def checked_result(operator: str, name: str, value: Any) -> Any:
+    """The value, unless it can be no tensor: TVM infers negative extents, and sizes overflow.
 
     Args:
         value: the Relax expression of a node's outputs, normalised.
+
+    Raises:
+        ModelError: it has such a shape.
     """
     from tvm import relax, tirx
 
@@ -119,3 +122,4 @@ def check_result(operator: str, name: str, value: Any) -> None:
         if isinstance(shape, relax.ShapeExpr) and all(isinstance(n, tirx.IntImm) for n in shape.values):
             what = f"A result of the {operator} node {name or 'without name'}"
             check_shape(what, [int(n) for n in shape.values])
+    return value

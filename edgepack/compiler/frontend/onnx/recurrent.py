@@ -64,6 +64,7 @@ class _Layer:
         dtype = dtype_of(self.inputs[0])
         if dtype not in {"float32", "float16"}:
             raise self._refused(f"it computes with {dtype}", "Export the layer with float32.")
+        self._check_shapes()
         x, w, r, b, lengths, hidden, cell, peepholes = (self._wide(value) for value in self.inputs)
         w, r = (in_gate_order(self.builder, value, 1, self.cell, GATES[self.cell]) for value in (w, r))
         recurrence = self._recurrence()
@@ -84,6 +85,33 @@ class _Layer:
         order = [1, 2, 0, 3] if recurrence.batch_first else [0, 2, 1, 3]
         results[0] = self._op("permute_dims", results[0], order)
         return relax.Tuple([self._op("astype", y, dtype) if dtype != "float32" else y for y in results])
+
+    def _check_shapes(self) -> None:
+        """Raises ModelError for operands that do not fit each other: the kernel believes the recurrence."""
+        from edgepack.compiler.graph.rewrite import shape_of
+
+        if any(len(shape_of(value)) != 3 for value in self.inputs[:3]):
+            raise self._refused("its operands are no sequences and weights", "Export the layer again.")
+        (_, batch, depth), size = shape_of(self.inputs[0]), shape_of(self.inputs[2])[-1]
+        directions = 2 if self._text(self.attributes.get("direction", "forward")) == "bidirectional" else 1
+        rows, state = len(GATES[self.cell]) * size, (directions, batch, size)
+        wanted = {
+            "W": (self.inputs[1], (directions, rows, depth)),
+            "R": (self.inputs[2], (directions, rows, size)),
+            "B": (self.inputs[3], (directions, 2 * rows)),
+            "sequence_lens": (self.inputs[4], (batch,)),
+            "initial_h": (self.inputs[5], state),
+            "initial_c": (self.inputs[6], state),
+            "P": (self.inputs[7], (directions, 3 * size)),
+        }
+        for name, (value, shape) in wanted.items():
+            if value is not None and shape_of(value) != shape:
+                found = " x ".join(map(str, shape_of(value)))
+                right = " x ".join(map(str, shape))
+                raise self._refused(f"its {name} is of {found}, not {right}", "Export the layer again.")
+        given = int(self.attributes.get("hidden_size", size))
+        if given != size:
+            raise self._refused(f"its hidden_size is {given}, and R is of {size}", "Export the layer again.")
 
     # Attributes -------------------------------------------------------------------------------------------
 

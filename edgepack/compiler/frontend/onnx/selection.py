@@ -99,6 +99,14 @@ def _unique(builder: Any, said: dict[str, Any], operands: dict[str, Any]) -> lis
 
 
 def _suppression(builder: Any, said: dict[str, Any], operands: dict[str, Any]) -> list[Any]:
+    from edgepack.compiler.graph.rewrite import shape_of
+
+    boxes, scores = shape_of(operands["boxes"]), shape_of(operands["scores"])
+    if len(scores) != 3 or boxes != (scores[0], scores[2], 4):
+        raise ModelError(
+            f"A NonMaxSuppression has boxes of {boxes} and scores of {scores}, which do not fit each other.",
+            hint="Export the model again.",
+        )
     most = said["numbers"]["most"]
     results = {"selected_indices": ((most, 3), "int64"), "count": ((), "int64")}
     return _emit(builder, said, operands, results)

@@ -20,7 +20,8 @@ MOST_SAMPLES = 4
 
 
 def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """RoiAlign of a known number of samples; a mean of others has its regions scaled before they are shifted.
+    """RoiAlign of a known number of samples, in images that there are; a mean of others has its regions
+    scaled before they are shifted.
 
     The standard's maximum is that of the four neighbours of all samples, each times its weight.
     """
@@ -32,8 +33,12 @@ def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     scale, dtype = values.pop("spatial_scale", 1.0), editor.dtype(x)
     average, ratio = values.get("mode", "avg") == "avg", values.get("sampling_ratio", 0)
     known = 0 < ratio <= MOST_SAMPLES or (ratio > 0 and not average)
-    if average and not known and (not half or scale == 1):
+    images = editor.shape(x)
+    if average and not known and (not half or scale == 1) and editor.constant(batches) is not None:
         return None
+    if images is None:
+        return None
+    batches = _clipped(editor, editor.cast(batches, np.dtype(np.int64)), images[0] - 1)
     scaled = editor.op("Mul", rois, editor.scalar(scale, dtype)) if scale != 1 else rois
     if average and not known:
         return [editor.op("RoiAlign", x, scaled, batches, **values)]
@@ -43,7 +48,6 @@ def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     if not known:
         _refuse(node)
     bounds = editor.op("Sub", scaled, editor.scalar(0.5, dtype)) if half else scaled
-    batches = _clipped(editor, editor.cast(batches, np.dtype(np.int64)), shape[0] - 1)
     chosen = _mean if average else _maximum
     return [chosen(editor, (x, bounds, batches), (regions[0], *shape), values, shifted=half)]
 
