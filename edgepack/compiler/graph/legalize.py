@@ -7,11 +7,12 @@ An operator that has rules of its own is called an *anchor*. Its PrimFunc carrie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.byte_tables import is_look_up, legalise_look_up
@@ -266,12 +267,38 @@ def _extreme(dtype: str, *, largest: bool) -> Any:
     return reducer
 
 
+def _mean(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """Of integers the quotient without its fraction, in their own type: TVM's has 64 bits, which is more than
+    the result has room for."""
+    (data,), dtype = call.args, str(call.args[0].ty.dtype)
+    if not dtype.startswith(("int", "uint")):
+        return Op.get(op_name(call)).get_attr("FLegalize")(builder, call)
+    rank = len(shape_of(data))
+    given = call.attrs.axis
+    axes = sorted({int(axis) % rank for axis in given}) if given is not None else list(range(rank))
+    keeps, wide = bool(call.attrs.keepdims), "uint64" if dtype.startswith("u") else "int64"
+    count = tirx.const(prod(shape_of(data)[axis] for axis in axes), wide)
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        numbers = te.compute(x.shape, lambda *at: tirx.Cast(wide, x(*at)), name="wide", tag="elemwise")
+        total = topi.sum(numbers, axis=axes, keepdims=keeps)
+        return te.compute(
+            total.shape,
+            lambda *at: tirx.Cast(dtype, tirx.truncdiv(total(*at), count)),
+            name="mean",
+            tag="elemwise",
+        )
+
+    return builder.call_te(compute, data, primfunc_name_hint="mean")
+
+
 def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom |= POSITIONED
     custom["relax.take"] = _take
     custom["relax.split"] = _split
+    custom["relax.mean"] = _mean
     custom["relax.gather_elements"] = _gather_elements
     custom["relax.nn.group_norm"] = _group_norm
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
