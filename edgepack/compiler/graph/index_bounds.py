@@ -109,7 +109,7 @@ class Bounds:
 
     def _bind(self, variable: Expr, least: Expr, extent: Expr) -> None:
         first, count = self.of(least), self.of(extent)
-        self._variables[variable] = (first[0], first[1] + max(count[1], 1) - 1)
+        self._variables[variable] = (first[0], first[1] + count[1] - 1)  # of no trip: nothing
         if not self.depends_on_data(extent) and not self.depends_on_data(least):
             self._counted.add(variable)
 

@@ -58,6 +58,13 @@ def test_what_is_inside_is_seen_to_be(name: str) -> None:
     assert _access(INSIDE[name]) is None
 
 
+def test_a_loop_of_no_trip_reads_nothing() -> None:
+    x = te.placeholder((0,), "float32", "x")
+    k = te.reduce_axis((0, 0), "k")
+    function = te.create_prim_func([x, te.compute((1,), lambda i: te.sum(x[k], axis=k), name="y")])
+    assert wild_access(function, Bounds(function)) is None
+
+
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_what_is_outside_is_found(name: str) -> None:
     found = _access(OUTSIDE[name])
