@@ -6,6 +6,7 @@ import ctypes
 import json
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,20 @@ APP = Path(__file__).with_name("consumers") / "app.rs"
 HOME = str(Path.home() / ".cargo" / "bin")
 
 
+@cache
+def program() -> str:
+    """Where cargo is. rustup has one that does nothing where no toolchain was chosen."""
+    found = packages.tool("cargo", HOME)
+    done = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{found} does not run: {done.stderr.strip()[:200]}")
+    return found
+
+
 def cargo(*arguments: str | Path, cwd: Path) -> str:
     target = cwd.parent / "cargo target"
     return packages.run(
-        packages.tool("cargo", HOME),
+        program(),
         *arguments,
         cwd=cwd,
         CARGO_TARGET_DIR=str(target),
