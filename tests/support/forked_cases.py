@@ -1,7 +1,8 @@
 """Runs numbered cases in forked children, some tens in each, with bounded memory and time.
 
 What a child prints of a case is what a command would have said, and one that dies of a case dies as the
-command would have. A case that ends itself by SIGALRM has run into the time limit of commands: exit code 3.
+command would have: exit code 5, unless somebody else's program ran the case's model (:func:`running`), or the
+case ended itself by SIGALRM, for the time limit of commands: 3.
 """
 
 from __future__ import annotations
@@ -20,15 +21,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Outcome", "Run", "main_of", "run_forked"]
+__all__ = ["LIMITS", "Limits", "Outcome", "Run", "main_of", "run_forked", "running"]
 
 #: The exit code of a case, and what there is to say of it.
 Run = Callable[[int], tuple[int, str]]
 
-#: What a case may take.
-BYTES, SECONDS = 2 << 30, 30.0
-
 _PER_CHILD = 40
+#: In a child, the pipe to its parent.
+_parent: list[int] = []
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a case may take: bytes beyond what the process has at its start, and seconds."""
+
+    nbytes: int = 2 << 30
+    seconds: float = 30.0
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -41,24 +52,30 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run_forked(cases: Sequence[int], run: Run) -> Iterator[Outcome]:
+def running(name: str) -> None:
+    """Says of the case that somebody else's program runs its model from now on; "" if none does any more."""
+    for stream in _parent:
+        os.write(stream, json.dumps({"running": name}).encode() + b"\n")
+
+
+def run_forked(cases: Sequence[int], run: Run, limits: Limits = LIMITS) -> Iterator[Outcome]:
     """How each case ends, in order."""
     todo = list(cases)
     while todo:
         done = 0
-        for outcome in _batch(todo[:_PER_CHILD], run):
+        for outcome in _batch(todo[:_PER_CHILD], run, limits):
             done += 1
             yield outcome
         todo = todo[done:]
 
 
-def main_of(run: Run, write_case: Callable[[int, Path], Path]) -> int:
+def main_of(run: Run, write_case: Callable[[int, Path], Path], limits: Limits = LIMITS) -> int:
     """The command line of a module that has cases: prints what ends otherwise than with exit code 0 or 3."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument(
-        "--case", type=int, help="run this one alone, and leave its file in the working folder"
+        "--case", type=int, help="run this one alone, and leave its files in the working folder"
     )
     parser.add_argument("--words", action="store_true", help="print what is said of each case")
     given = parser.parse_args()
@@ -68,22 +85,26 @@ def main_of(run: Run, write_case: Callable[[int, Path], Path]) -> int:
         return 0
     codes: Counter[int] = Counter()
     slowest = Outcome(0, 0, "", 0.0)
-    for outcome in run_forked(range(given.first, given.first + given.count), run):
+    for outcome in run_forked(range(given.first, given.first + given.count), run, limits):
         codes[outcome.code] += 1
         slowest = max(slowest, outcome, key=lambda one: one.seconds)
         if outcome.code not in (0, 3) or given.words:
             print(f"case {outcome.case}: exit code {outcome.code}: {outcome.text}", flush=True)
+        if sum(codes.values()) % 1000 == 0:
+            print(f"{sum(codes.values())} cases: {dict(codes)}", flush=True)
     print(f"exit codes {dict(codes)}; the slowest, {slowest.case}, took {slowest.seconds:.1f} s")
     return 1 if set(codes) - {0, 3} else 0
 
 
-def _child(cases: Sequence[int], run: Run, stream: int) -> None:
+def _child(cases: Sequence[int], run: Run, limits: Limits, stream: int) -> None:
     """Runs cases, and writes a line for each."""
-    resource.setrlimit(resource.RLIMIT_DATA, (BYTES + _data_bytes(), resource.RLIM_INFINITY))
+    _parent.append(stream)
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.nbytes + _data_bytes(), resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
+    if "FUZZ_NOISE" not in os.environ:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
     for case in cases:
         since = time.monotonic()
         try:
@@ -104,7 +125,7 @@ def _data_bytes() -> int:
     return 0
 
 
-def _batch(cases: Sequence[int], run: Run) -> Iterator[Outcome]:
+def _batch(cases: Sequence[int], run: Run, limits: Limits) -> Iterator[Outcome]:
     """How cases end in one child; the last one may have been its end."""
     sys.stdout.flush()
     read, write = os.pipe()
@@ -112,25 +133,28 @@ def _batch(cases: Sequence[int], run: Run) -> Iterator[Outcome]:
     if child == 0:
         os.close(read)
         try:
-            _child(cases, run, write)
+            _child(cases, run, limits, write)
         finally:
             os._exit(0)
     os.close(write)
-    buffer, at, ready = b"", 0, [read]
+    buffer, at, ready, blamed = b"", 0, [read], ""
     while at < len(cases):
-        ready, _, _ = select.select([read], [], [], SECONDS)
+        ready, _, _ = select.select([read], [], [], limits.seconds)
         data = os.read(read, 65536) if ready else b""
         if not ready:
             os.kill(child, signal.SIGKILL)
         if not data:
             break
         *lines, buffer = (buffer + data).split(b"\n")
-        for line in lines:
-            yield Outcome(*json.loads(line))
-            at += 1
+        for said in map(json.loads, lines):
+            if isinstance(said, dict):
+                blamed = said["running"]
+                continue
+            yield Outcome(*said)
+            at, blamed = at + 1, ""
     os.close(read)
     _, status = os.waitpid(child, 0)
     if at < len(cases):
         by = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"ended {status}"
-        text = f"died: {by}" if ready else f"took more than {SECONDS:g} s"
-        yield Outcome(cases[at], 3 if by == "SIGALRM" else 5, text)
+        text = f"died: {by} {blamed}".rstrip() if ready else f"took more than {limits.seconds:g} s"
+        yield Outcome(cases[at], 3 if by == "SIGALRM" or (ready and blamed) else 5, text)

@@ -9,20 +9,11 @@ case is what the worker would have said, and one that dies of a case dies as the
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import os
-import resource
-import select
-import signal
 import sys
 import tempfile
-import time
-import traceback
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,6 +22,7 @@ import onnx
 from edgepack import errors
 from edgepack.compiler import worker
 from edgepack.plan.limits import Limits
+from tests.support.forked_cases import Outcome, main_of, run_forked, running
 from tests.support.mutate import EXTERNAL, damaged
 from tests.support.mutate_flatbuffer import damaged_flatbuffer
 from tests.support.mutate_tables import changed_tables
@@ -48,16 +40,11 @@ __all__ = [
     "FIRST_QUANTISED",
     "FIRST_TFLITE",
     "Heard",
-    "Outcome",
     "corpus",
     "run_cases",
     "write_case",
 ]
 
-#: What a case may take.
-BYTES, SECONDS = 2 << 30, 30.0
-
-_PER_CHILD = 40
 
 #: From this case on models are quantised ones.
 FIRST_QUANTISED = 1_000_000
@@ -101,16 +88,6 @@ _TFLITE = (
     *("RESIZE_BILINEAR", "SPLIT_V", "TOPK_V2", "REVERSE_SEQUENCE", "SCATTER_ND", "MEAN", "BATCH_MATMUL"),
     *("UNIDIRECTIONAL_SEQUENCE_LSTM", "DENSIFY", "ONE_HOT", "QUANTIZE"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a case ended: the command's exit code, and what there is to say of it in a line."""
-
-    case: int
-    code: int
-    text: str
-    seconds: float = 0.0
 
 
 @lru_cache(maxsize=4)
@@ -169,6 +146,8 @@ class Heard(worker.Events):
     def send(self, **event: object) -> None:
         if event["event"] in ("done", "error"):
             self.last = event
+        elif event["event"] == "running":
+            running(str(event["name"]))
 
 
 def _run(case: int) -> tuple[int, str]:
@@ -221,45 +200,10 @@ def _code(event: dict[str, object]) -> tuple[int, str]:
     return 3 if message.startswith("--max:") else code, message
 
 
-def _child(cases: Sequence[int], stream: int) -> None:
-    """Runs cases, and writes a line for each."""
-    resource.setrlimit(resource.RLIMIT_DATA, (BYTES + _data_bytes(), resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    null = os.open(os.devnull, os.O_WRONLY)
-    if "FUZZ_NOISE" not in os.environ:
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-    for case in cases:
-        since = time.monotonic()
-        try:
-            code, text = _run(case)
-        except BaseException as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [f for f in frames if "edgepack" in f.filename][-1:] or frames[-1:]
-            where = " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in [*own, frames[-1]])
-            code, text = 5, f"{type(error).__name__}: {str(error)[:200]} at {where}"
-        line = json.dumps([case, code, text[:600], time.monotonic() - since])
-        os.write(stream, line.encode("ascii", "replace") + b"\n")
-
-
-def _data_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def run_cases(cases: Sequence[int]) -> Iterator[Outcome]:
     """How each case ends, in order."""
     _preload()
-    todo = list(cases)
-    while todo:
-        batch = todo[:_PER_CHILD]
-        done = 0
-        for outcome in _batch(batch):
-            done += 1
-            yield outcome
-        todo = todo[done:]
+    return run_forked(cases, _run)
 
 
 def _preload() -> None:
@@ -275,71 +219,10 @@ def _preload() -> None:
     corpus(quantised=True)
 
 
-def _batch(cases: Sequence[int]) -> Iterator[Outcome]:
-    """How cases end in one child; the last one may have been its end."""
-    sys.stdout.flush()
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            _child(cases, write)
-        finally:
-            os._exit(0)
-    os.close(write)
-    buffer, at = b"", 0
-    while at < len(cases):
-        ready, _, _ = select.select([read], [], [], SECONDS)
-        data = os.read(read, 65536) if ready else b""
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-        if not data:
-            break
-        buffer += data
-        *lines, buffer = buffer.split(b"\n")
-        for line in lines:
-            yield Outcome(*json.loads(line))
-            at += 1
-    else:
-        ready = [read]
-    os.close(read)
-    _, status = os.waitpid(child, 0)
-    if at < len(cases):
-        died = (
-            f"died: {signal.Signals(os.WTERMSIG(status)).name}"
-            if os.WIFSIGNALED(status)
-            else f"ended {status}"
-        )
-        yield Outcome(cases[at], 5, died if ready else f"took more than {SECONDS:g} s")
-
-
 def main() -> int:
-    """Prints what ends otherwise than it should; how many there were of each exit code."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument(
-        "--case", type=int, help="run this one alone, and write its files into the working folder"
-    )
-    parser.add_argument("--words", action="store_true", help="print what is said of each case")
-    given = parser.parse_args()
-    if given.case is not None:
-        write_case(given.case, Path())
-        print(_run(given.case))
-        return 0
-    codes: Counter[int] = Counter()
-    slowest = Outcome(0, 0, "", 0.0)
-    for outcome in run_cases(range(given.first, given.first + given.count)):
-        codes[outcome.code] += 1
-        slowest = max(slowest, outcome, key=lambda one: one.seconds)
-        if outcome.code not in (0, 3):
-            print(f"case {outcome.case}: exit code {outcome.code}: {outcome.text}", flush=True)
-        if given.words:
-            print(f"{outcome.case} {outcome.code} {outcome.seconds:.2f} {outcome.text}")
-        if sum(codes.values()) % 1000 == 0:
-            print(f"{sum(codes.values())} cases: {dict(codes)}", flush=True)
-    print(f"exit codes {dict(codes)}; the slowest, {slowest.case}, took {slowest.seconds:.1f} s")
-    return 1 if set(codes) - {0, 3} else 0
+    """See above."""
+    _preload()
+    return main_of(_run, write_case)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from edgepack.compiler.frontend.onnx.structure import MOST_RANK
 from edgepack.errors import ModelError
 from edgepack.plan.limits import Limits
 from tests.support import fuzz_models
+from tests.support.forked_cases import Outcome
 from workbench.models.builder import Graph
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
@@ -273,7 +274,7 @@ def test_too_little_memory_is_said_of_the_model(
     assert "more memory than there is" in str(heard.last["message"])
 
 
-def _wrong(first: int, count: int) -> list[fuzz_models.Outcome]:
+def _wrong(first: int, count: int) -> list[Outcome]:
     outcomes = fuzz_models.run_cases(range(first, first + count))
     return [one for one in outcomes if one.code not in (0, 3)]
 

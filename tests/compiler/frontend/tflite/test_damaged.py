@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install edgepack[tflite]")
 
 from tests.support import fuzz_models
+from tests.support.forked_cases import Outcome
 
 
-def wrong(count: int) -> list[fuzz_models.Outcome]:
+def wrong(count: int) -> list[Outcome]:
     first = fuzz_models.FIRST_TFLITE
     outcomes = fuzz_models.run_cases(range(first, first + count))
     return [one for one in outcomes if one.code not in (0, 3)]
