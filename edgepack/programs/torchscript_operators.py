@@ -29,7 +29,7 @@ def is_allowed(name: str) -> bool:
 
 
 def others_of(schemas: Iterable[Any]) -> set[str]:
-    """Of PyTorch's operators, the names (``save``) of those that are not on the list and take no tensor.
+    """The names (``save``) of PyTorch's operators that are not on the list and take no tensor.
 
     A text's or a number's method of such a name is the operator, and PyTorch may compute it while it compiles
     code, where its operands are constants; so no method of an archive has one.

@@ -2,7 +2,7 @@
 library reads wrongly, gets no others, no network, no program and no other process.
 
 Linux's Landlock holds the files, seccomp the rest (``landlock.py``, ``seccomp.py``); neither needs root, and
-both together take two milliseconds. Other systems have nothing like it that a process may ask for itself.
+both together take one to two milliseconds. Other systems have nothing like it that a process may ask for itself.
 """
 
 from __future__ import annotations

@@ -268,8 +268,8 @@ def _extreme(dtype: str, *, largest: bool) -> Any:
 
 
 def _mean(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """Of integers the quotient without its fraction, in their own type: TVM's has 64 bits, which is more than
-    the result has room for."""
+    """A mean of integers is the quotient without its fraction, in their own type: TVM's has 64 bits, which is
+    more than the result has room for."""
     (data,), dtype = call.args, str(call.args[0].ty.dtype)
     if not dtype.startswith(("int", "uint")):
         return Op.get(op_name(call)).get_attr("FLegalize")(builder, call)

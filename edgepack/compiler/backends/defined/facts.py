@@ -83,7 +83,7 @@ def _known_number(x: Expr, named: Callable[[Expr], Expr]) -> float | None:
 def _of_flag(
     name: str, flag: Expr, number: float, holds: bool, named: Callable[[Expr], Expr]
 ) -> tuple[Fact, ...]:
-    """Of a condition that was made an integer (1 or 0), which is compared with a number."""
+    """What a comparison says whose side is a condition that was made an integer (1 or 0)."""
     condition, *sides = operands_of(flag)
     values = [number_in(side) for side in sides]
     if None in values:

@@ -49,7 +49,7 @@ _ROWS = (("|",), ("&",), ("==", "!=", "<", ">", "<=", ">="), ("+", "-"), ("*", "
 
 
 class _NoArithmeticError(Exception):
-    """Of a size."""
+    """A token of a size's text."""
 
 
 @dataclass(frozen=True)

@@ -285,6 +285,6 @@ def _sizes(graph: dict[str, Any]) -> Iterator[str]:
 
 
 def libraries(copy: dict[str, Any]) -> set[str]:
-    """Of the operators that a program calls, what stands before the name: ``aten``."""
+    """The libraries of the operators that a program calls: what stands before a name (``aten``)."""
     graphs = _graphs(copy["graph_module"]["graph"])
     return {library_of(node["target"]) for graph in graphs for node in graph["nodes"]} - {""}
