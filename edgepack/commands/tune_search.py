@@ -310,8 +310,8 @@ class Search:
         self._write(self.rounds.choices())
 
     def _write(self, choices: Sequence[TunedChoice]) -> None:
-        """Of this kind of CPU the choices; all else as the file has it, into which another search may have
-        written meanwhile."""
+        """Write the choices for this kind of CPU beside all else that the file has: another search may have
+        written into it meanwhile."""
         there, cpu = self._there(), self.rounds.cpu
         self.groups_written |= {choice.group for choice in (*choices, *self.known.for_cpus([cpu]))}
         others = [one for one in there.choices if one.cpu != cpu or one.group not in self.groups_written]

@@ -49,7 +49,7 @@ _ROWS = (("|",), ("&",), ("==", "!=", "<", ">", "<=", ">="), ("+", "-"), ("*", "
 
 
 class _NoArithmeticError(Exception):
-    """A token of a size's text."""
+    """A size is no arithmetic."""
 
 
 @dataclass(frozen=True)
