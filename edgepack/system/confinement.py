@@ -2,7 +2,8 @@
 library reads wrongly, gets no others, no network, no program and no other process.
 
 Linux's Landlock holds the files, seccomp the rest (``landlock.py``, ``seccomp.py``); neither needs root, and
-both together take one to two milliseconds. Other systems have nothing like it that a process may ask for itself.
+both together take one to two milliseconds. Other systems have nothing like it that a process may ask for
+itself.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def _give_up(access: Access, own: Path, version: int) -> None:
     """All of it, the files only where there is a version of Landlock's interface. Raises OSError."""
     import resource
 
-    _no_new_privileges()
+    seccomp.no_new_privileges()
     if version:
         landlock.restrict(
             reads=[*_SYSTEM, *_of_python(), *access.reads],
@@ -175,12 +176,6 @@ def _of_python() -> Iterator[str]:
         if isinstance(places, dict):
             yield from (place for place in places.values() if isinstance(place, str))
     yield from (path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path)
-
-
-def _no_new_privileges() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(38, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "no_new_privs")
 
 
 def _give_up_capabilities() -> None:

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["filter_calls", "is_known"]
+__all__ = ["filter_calls", "is_known", "no_new_privileges"]
 
 
 class _Machine(NamedTuple):
@@ -117,8 +117,18 @@ def is_known() -> bool:
     return platform.machine() in _MACHINES
 
 
+def no_new_privileges() -> None:
+    """No program that this process starts gets rights that it has not: what Landlock and filters ask for.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise _error()
+
+
 def filter_calls() -> None:
-    """Refuse the calls of :data:`_REFUSED` in this process from now on.
+    """Refuse the calls of :data:`_REFUSED` in this process, which has :func:`no_new_privileges`, from now on.
 
     Raises:
         OSError: the kernel refuses, or knows no filters.
@@ -129,8 +139,6 @@ def filter_calls() -> None:
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _error()
     number, operation, flags = (
         ctypes.c_long(n) for n in (machine.seccomp, _SET_FILTER, _ALL_THREADS | _SPECULATE)
     )
