@@ -41,7 +41,7 @@ runners/shim.py:compile_kernels
 runners/strangers.py:_copy_folder signing/sums.py:sign_file toolchains/base.py:_hidden
 toolchains/base.py:archive toolchains/emcc.py:_link_with_script
 toolchains/freestanding.py:link_freestanding toolchains/zig.py:preparation commands/update.py:_trial
-programs/torchscript.py:load_script torch/compiled.py:_packed torch/kept.py:_store
+torch/compiled.py:_packed torch/kept.py:_store
 pipeline/exported_file.py:_export
 commands/tune_programs.py:_listed commands/tune_programs.py:_forget commands/tune_programs.py:discard
 """

@@ -1,4 +1,4 @@
-"""Writes ``edgepack/programs/torchscript-operators.txt``: what TorchScript of strangers may call.
+"""Writes ``edgepack/compiler/frontend/torch/script/operators.txt``: what TorchScript of strangers may call.
 
     python tools/write_script_operators.py            # needs PyTorch, and prints what changed
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LIST = Path(__file__).resolve().parents[1] / "edgepack" / "programs" / "torchscript-operators.txt"
+LIST = Path(__file__).resolve().parents[1] / "edgepack/compiler/frontend/torch/script/operators.txt"
 
 #: What stands for a value of a type that holds data and nothing else.
 _DATA = re.compile(

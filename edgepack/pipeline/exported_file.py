@@ -21,7 +21,7 @@ from edgepack.pipeline.model_objects import file_stem, model_file
 from edgepack.pipeline.worker_process import Worker
 from edgepack.programs.examples import encoded_dims, write_examples
 from edgepack.programs.exporting import exported
-from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES
+from edgepack.programs.torchscript import SCRIPT_SUFFIXES
 from edgepack.system.confinement import Access
 from edgepack.system.disk_errors import writing_to
 from edgepack.system.progress import Progress, Stages

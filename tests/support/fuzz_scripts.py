@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from edgepack.compiler.frontend.torch.script.archive import check_script
 from edgepack.errors import ConfigError, EdgepackError
-from edgepack.programs.torchscript_archive import check_script
 from tests.support.forked_cases import main_of
 from tests.support.mutate_script import damaged_archive
 from tests.support.script_archives import ARCHIVES
@@ -63,7 +63,7 @@ def _run(model: Path, folder: Path, *, exported: bool) -> None:
     import torch
 
     from edgepack.compiler.frontend.torch.archive import script_program
-    from edgepack.programs.torchscript import example_of_script, load_script
+    from edgepack.compiler.frontend.torch.script.loading import example_of_script, load_script
 
     script = load_script(model, folder)
     arguments = list(script.forward.schema.arguments)[1:]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgepack.programs.torchscript_pickle import Items, Made, Pairs, Row, Stored, Tensor
-from edgepack.programs.torchscript_pickle_writer import write
+from edgepack.compiler.frontend.torch.script.pickle_writer import write
+from edgepack.compiler.frontend.torch.script.pickles import Items, Made, Pairs, Row, Stored, Tensor
 
 __all__ = ["ADDS", "ARCHIVES", "HEAD", "archive", "entries", "module", "tensor"]
 

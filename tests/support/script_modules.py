@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 import edgepack
 from edgepack.cli.main import main
 from edgepack.compiler.frontend.torch.archive import script_program
-from edgepack.programs.torchscript import load_script
-from edgepack.programs.torchscript_pickle import Made, Row
+from edgepack.compiler.frontend.torch.script.loading import load_script
+from edgepack.compiler.frontend.torch.script.pickles import Made, Row
 from tests.support.script_archives import ADDS, ARCHIVES, HEAD, archive, entries, module, tensor
 
 __all__ = ["commanded", "harmful", "honest"]

@@ -23,11 +23,11 @@ from edgepack.compiler.frontend.onnx.user_arrays import read_array
 from edgepack.compiler.frontend.torch.operators import refuse_other_operators
 from edgepack.compiler.frontend.torch.pt2.copying import LookedThrough, look_through
 from edgepack.compiler.frontend.torch.pt2.forms import RefusedError
+from edgepack.compiler.frontend.torch.script.loading import example_of_script, load_script
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.programs.examples import decoded_dims, read_examples
 from edgepack.programs.exporting import EXTRA, exported_program
 from edgepack.programs.quantised import define_operators
-from edgepack.programs.torchscript import example_of_script, load_script
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

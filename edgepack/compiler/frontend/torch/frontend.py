@@ -19,6 +19,7 @@ from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.compiler.frontend.torch.archive import exported_script, load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.named import named
+from edgepack.compiler.frontend.torch.script.archive import check_script
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.compiler.memory import ran_out
 from edgepack.errors import EdgepackError, ModelError
@@ -28,7 +29,7 @@ from edgepack.plan.nested import NESTED
 from edgepack.programs.exporting import PROGRAM
 from edgepack.programs.flat import FlatProgram, flattened
 from edgepack.programs.names import plain
-from edgepack.programs.torchscript_archive import SCRIPT_SUFFIXES, check_script
+from edgepack.programs.torchscript import SCRIPT_SUFFIXES
 
 if TYPE_CHECKING:
     from edgepack.plan.quantisation import QuantisationFigures

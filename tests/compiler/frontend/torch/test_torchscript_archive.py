@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from edgepack.compiler.frontend.torch.script import source as torchscript_source
+from edgepack.compiler.frontend.torch.script.archive import check_script
+from edgepack.compiler.frontend.torch.script.pickles import Items, Made, Pairs, Row, read
 from edgepack.errors import ModelError
-from edgepack.programs import torchscript_source
-from edgepack.programs.torchscript_archive import check_script
-from edgepack.programs.torchscript_pickle import Items, Made, Pairs, Row, read
 from tests.support.script_archives import ADDS, ARCHIVES, HEAD, archive, entries, module, tensor
 
 

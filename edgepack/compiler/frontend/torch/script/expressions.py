@@ -12,8 +12,8 @@ import ast
 import math
 from collections.abc import Callable, Collection, Mapping
 
-from edgepack.programs.torchscript_operators import is_allowed
-from edgepack.programs.torchscript_types import Definition, Refused, dotted, read_type
+from edgepack.compiler.frontend.torch.script.operators import is_allowed
+from edgepack.compiler.frontend.torch.script.types import Definition, Refused, dotted, read_type
 
 __all__ = ["RESERVED", "Expressions", "quoted"]
 

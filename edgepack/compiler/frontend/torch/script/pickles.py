@@ -1,7 +1,7 @@
 """Reads the pickles in a TorchScript archive into plain values: what ``torch.jit.save`` writes of pickle.
 
 PyTorch's own reader believes sizes of tensors, and types of attributes. So it gets what
-:mod:`edgepack.programs.torchscript_values` found right, as :mod:`.torchscript_pickle_writer` writes it.
+:mod:`edgepack.compiler.frontend.torch.script.values` found right, as :mod:`.pickle_writer` writes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.programs.torchscript_types import Refused
+from edgepack.compiler.frontend.torch.script.types import Refused
 
 __all__ = ["CALLS", "ITEM_BYTES", "DeviceName", "Items", "Made", "Pairs", "Row", "Stored", "Tensor", "read"]
 

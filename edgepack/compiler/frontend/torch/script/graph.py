@@ -1,8 +1,7 @@
 """What PyTorch's compiler made of a TorchScript archive's code, looked at once more: a second lock.
 
-The first is :mod:`edgepack.programs.torchscript_source`, which knows names and forms; here are the compiler's
-own nodes, with the operators and types that it found. Nothing of it has run but what ``__setstate__`` may
-call.
+The first is :mod:`.source`, which knows names and forms; here are the compiler's own nodes, with the
+operators and types that it found. Nothing of it has run but what ``__setstate__`` may call.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgepack.programs.torchscript_operators import is_allowed
-from edgepack.programs.torchscript_types import Refused
+from edgepack.compiler.frontend.torch.script.operators import is_allowed
+from edgepack.compiler.frontend.torch.script.types import Refused
 
 __all__ = ["check_graphs"]
 

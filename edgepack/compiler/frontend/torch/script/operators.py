@@ -18,7 +18,7 @@ QUANTISED = "quantized_decomposed"
 
 @cache
 def _listed() -> frozenset[str]:
-    text = Path(__file__).with_name("torchscript-operators.txt").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("operators.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from edgepack.programs.torchscript_pickle import (
+from edgepack.compiler.frontend.torch.script.pickles import (
     ITEM_BYTES,
     DeviceName,
     Items,
@@ -22,7 +22,14 @@ from edgepack.programs.torchscript_pickle import (
     Stored,
     Tensor,
 )
-from edgepack.programs.torchscript_types import ANY, Definition, Refused, Type, read_type, type_of_text
+from edgepack.compiler.frontend.torch.script.types import (
+    ANY,
+    Definition,
+    Refused,
+    Type,
+    read_type,
+    type_of_text,
+)
 
 __all__ = ["Values"]
 

@@ -13,9 +13,9 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 
-from edgepack.programs.torchscript_expressions import RESERVED, Expressions, quoted
-from edgepack.programs.torchscript_statements import Statements, assigned, variables
-from edgepack.programs.torchscript_types import Definition, Refused, dotted, read_type
+from edgepack.compiler.frontend.torch.script.expressions import RESERVED, Expressions, quoted
+from edgepack.compiler.frontend.torch.script.statements import Statements, assigned, variables
+from edgepack.compiler.frontend.torch.script.types import Definition, Refused, dotted, read_type
 
 __all__ = ["Code"]
 

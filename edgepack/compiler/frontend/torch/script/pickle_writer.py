@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from edgepack.programs.torchscript_pickle import (
+from edgepack.compiler.frontend.torch.script.pickles import (
     CALLS,
     DeviceName,
     Items,
@@ -15,7 +15,7 @@ from edgepack.programs.torchscript_pickle import (
     Stored,
     Tensor,
 )
-from edgepack.programs.torchscript_types import Refused
+from edgepack.compiler.frontend.torch.script.types import Refused
 
 __all__ = ["write"]
 

@@ -2,7 +2,7 @@
 
 ``torch.jit.load`` compiles the archive's code, runs some of it while it reads (``__setstate__``), and
 believes its pickles. So the code is read here, against a list of forms and operators
-(:mod:`.torchscript_source`), and the pickles against what the code says (:mod:`.torchscript_values`); PyTorch
+(:mod:`.source`), and the pickles against what the code says (:mod:`.values`); PyTorch
 gets an archive of what was read, written again. What is not needed to compute (``debug_pkl``, ``extra/``) is
 left out of it.
 """
@@ -17,17 +17,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from edgepack.compiler.frontend.torch.script.pickle_writer import write
+from edgepack.compiler.frontend.torch.script.pickles import Made, read
+from edgepack.compiler.frontend.torch.script.source import Code
+from edgepack.compiler.frontend.torch.script.types import Refused
+from edgepack.compiler.frontend.torch.script.values import Values
 from edgepack.errors import ModelError
-from edgepack.programs.torchscript_pickle import Made, read
-from edgepack.programs.torchscript_pickle_writer import write
-from edgepack.programs.torchscript_source import Code
-from edgepack.programs.torchscript_types import Refused
-from edgepack.programs.torchscript_values import Values
 
-__all__ = ["SCRIPT_SUFFIXES", "check_script", "refused_script"]
-
-#: Of files that ``torch.jit.save`` writes, and ``torch.save``, which are refused.
-SCRIPT_SUFFIXES = (".pt", ".pth", ".ts", ".torchscript", ".jit")
+__all__ = ["check_script", "refused_script"]
 
 #: What torch.jit.save writes, below a folder of any name.
 _ENTRIES = re.compile(
@@ -49,7 +46,7 @@ def check_script(model: Path, checked: Path | None = None, others: Collection[st
 
     Args:
         checked: an archive of what was looked at, and nothing else, is written there.
-        others: names that no method of it may have (:func:`.torchscript_operators.others_of`).
+        others: names that no method of it may have (:func:`.operators.others_of`).
 
     Raises:
         ModelError: it is no TorchScript, or holds what is more than arithmetic on tensors.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from edgepack.programs.torchscript_expressions import RESERVED, Expressions
-from edgepack.programs.torchscript_types import Definition, Refused, dotted, read_type
+from edgepack.compiler.frontend.torch.script.expressions import RESERVED, Expressions
+from edgepack.compiler.frontend.torch.script.types import Definition, Refused, dotted, read_type
 
 __all__ = ["Statements", "assigned", "variables"]
 
