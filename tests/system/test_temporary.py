@@ -100,6 +100,7 @@ def test_what_a_signal_kept_from_being_removed_goes_when_python_ends(
     def signal_here(*_: object, **__: object) -> bool:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(edgepack.system.temporary, "_own", {})  # those of this process' worker stay
     monkeypatch.setattr(edgepack.system.temporary, "_marked", signal_here)
     with pytest.raises(KeyboardInterrupt), temporary_folder(tmp_path):
         pass
