@@ -76,7 +76,10 @@ def _conv(draw: NodeDraw) -> Operator:
     groups, inner, outer = draw.draw(1, 1, 2, 3), draw.whole(1, 5), draw.whole(1, 5)
     shape = [draw.draw(1, 1, 2), groups * inner, *image]
     weights = draw.numbers("float32", [groups * outer, inner, *attributes["kernel_shape"]], special=False)
-    given = [draw.input(summands(draw, _FLOAT, shape, part=0.01), constant=0), draw.input(weights, constant=0.8)]
+    given = [
+        draw.input(summands(draw, _FLOAT, shape, part=0.01), constant=0),
+        draw.input(weights, constant=0.8),
+    ]
     if draw.chance():
         given.append(draw.input(draw.numbers("float32", [groups * outer], special=False), constant=0.8))
     return draw.done(given, group=groups, **attributes)
@@ -210,7 +213,9 @@ def _recurrent(draw: NodeDraw) -> Operator:
     if draw.chance(0.4):
         given[3] = ""
     if draw.chance(0.5):
-        given.append(draw.input(draw.rng.integers(1, steps + 1, batch).astype(np.int32)) if draw.chance() else "")
+        given.append(
+            draw.input(draw.rng.integers(1, steps + 1, batch).astype(np.int32)) if draw.chance() else ""
+        )
         given.append(draw.input(draw.numbers("float32", [ways, batch, hidden], special=False)))
     attributes = draw.attributes(linear_before_reset=draw.whole(0, 1), input_forget=0)
     outputs = 3 if draw.operator == "LSTM" else 2

@@ -183,8 +183,10 @@ def _scatter_elements(draw: NodeDraw) -> Operator:
     axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.whole(0, len(shape) - 1)
     part = [draw.whole(1, size) for size in shape]
     # Each position once: which of two that meet is the last is not defined.
-    lines = np.argsort(draw.rng.random([*part[:axis % len(shape)], shape[axis], *part[axis % len(shape) + 1 :]]),
-                       axis=axis % len(shape))
+    lines = np.argsort(
+        draw.rng.random([*part[: axis % len(shape)], shape[axis], *part[axis % len(shape) + 1 :]]),
+        axis=axis % len(shape),
+    )
     indices = np.take(lines, range(part[axis]), axis=axis)
     if draw.opset >= 11:
         indices = np.where(draw.rng.random(indices.shape) < 0.3, indices - shape[axis], indices)

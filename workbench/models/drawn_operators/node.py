@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["NodeDraw", "Operator", "Recipe", "Recipes"]
+__all__ = ["NodeDraw", "Operator", "Recipe", "Recipes", "opsets_of"]
 
 #: The newest opset that ONNX Runtime is known to run all of, and the oldest that it promises.
 NEWEST, OLDEST = 23, 7
@@ -20,7 +20,7 @@ NEWEST, OLDEST = 23, 7
 MOST_ELEMENTS = 700
 
 _SIZES = (0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 17, 33)
-_FLOATS = (0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -0.5, 1e-42, -1e-42, 1e30, -1e30, 89.0, -104.0)
+_FLOATS = (0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -0.5, 1e-37, -1e-37, 1e30, -1e30, 89.0, -104.0)
 _LIMITS = (-20.0, -12.5, 12.5, 20.0, 1e4, -1e4, 3e38, -3e38, 2.5, -2.5, 1e-7, -1e-7)
 _PREFERRED = ("float32",) * 8
 
@@ -48,7 +48,8 @@ class Operator:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         constants = {t.name: numpy_helper.to_array(t) for t in self.model.graph.initializer}
         shown = [
-            f"{name}: {kind}{array.dtype}{list(array.shape)}" + (f"={array.tolist()}" if array.size <= 8 else "")
+            f"{name}: {kind}{array.dtype}{list(array.shape)}"
+            + (f"={array.tolist()}" if array.size <= 8 else "")
             for kind, arrays in (("", self.inputs), ("constant ", constants))
             for name, array in arrays.items()
         ]
@@ -62,13 +63,15 @@ class NodeDraw:
     Attributes:
         rng: of the seed.
         opset: of which the model is.
-        schema: the operator's in that opset.
+        schema: the standard operator's in that opset.
         special: whether numbers that operators treat apart may be drawn.
     """
 
-    def __init__(self, seed: int, operator: str, rng: np.random.Generator, opset: int) -> None:
-        self.seed, self.operator, self.rng, self.opset = seed, operator, rng, opset
-        self.schema = onnx.defs.get_schema(operator, opset)
+    def __init__(
+        self, seed: int, operator: str, rng: np.random.Generator, opset: int, domain: str = ""
+    ) -> None:
+        self.seed, self.operator, self.rng, self.opset, self.domain = seed, operator, rng, opset, domain
+        self.schema = None if domain else onnx.defs.get_schema(operator, opset)
         self.special = self.chance(0.5)
         self._inputs: dict[str, np.ndarray] = {}
         self._constants: dict[str, np.ndarray] = {}
@@ -88,7 +91,7 @@ class NodeDraw:
         return self.whole(-rank, rank - 1)
 
     def has(self, attribute: str) -> bool:
-        return attribute in self.schema.attributes
+        return self.schema is not None and attribute in self.schema.attributes
 
     def attributes(self, **drawn: Any) -> dict[str, Any]:
         """Those that this opset has, each left out now and then."""
@@ -96,6 +99,7 @@ class NodeDraw:
 
     def type_of(self, index: int = 0, without: Sequence[str] = ()) -> np.dtype[Any]:
         """A type that an input may have, float32 more often than others."""
+        assert self.schema is not None
         formal = self.schema.inputs[min(index, len(self.schema.inputs) - 1)]
         named = [t.removeprefix("tensor(").removesuffix(")") for t in formal.types]
         known = [{"float": "float32", "double": "float64"}.get(name, name) for name in named]
@@ -159,6 +163,7 @@ class NodeDraw:
         that follow the first ``position`` ones."""
         if self.has(name):
             return {name: value}, []
+        assert self.schema is not None
         formal = [parameter.name for parameter in self.schema.inputs]
         gap = formal.index(name) - position
         return {}, [""] * gap + [self.constant(value)]
@@ -172,7 +177,7 @@ class NodeDraw:
         while given and not given[-1]:
             given.pop()
         results = [f"o{n}" for n in range(outputs)]
-        node = helper.make_node(self.operator, given, results, "node", **attributes)
+        node = helper.make_node(self.operator, given, results, "node", domain=self.domain, **attributes)
         graph = helper.make_graph(
             [node],
             "drawn",
@@ -180,9 +185,10 @@ class NodeDraw:
             [onnx.ValueInfoProto(name=name) for name in results],
             [numpy_helper.from_array(array, name) for name, array in self._constants.items()],
         )
-        opset = helper.make_opsetid("", self.opset)
-        model = helper.make_model(graph, opset_imports=[opset], ir_version=10)
-        return Operator(self.seed, self.operator, _typed(model), self._inputs, self.special)
+        opsets = [helper.make_opsetid("", self.opset)]
+        opsets += [helper.make_opsetid(self.domain, 1)] if self.domain else []
+        model = _typed(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+        return Operator(self.seed, self.operator, model, self._inputs, self.special)
 
 
 def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
@@ -212,8 +218,11 @@ class Recipes(dict[str, Recipe]):
 
 
 @cache
-def opsets_of(operator: str) -> tuple[tuple[int, int], ...]:
-    """First and last opset of each of the operator's versions that is in use."""
+def opsets_of(operator: str, domain: str = "") -> tuple[tuple[int, int], ...]:
+    """First and last opset of each of the operator's versions that is in use; those of the standard domain
+    that an operator of another one may stand beside."""
+    if domain:
+        return ((11, NEWEST),)
     versions = {
         s.since_version: s.deprecated
         for s in onnx.defs.get_all_schemas_with_history()
@@ -221,5 +230,9 @@ def opsets_of(operator: str) -> tuple[tuple[int, int], ...]:
     }
     since = sorted(versions)
     ends = [*(version - 1 for version in since[1:]), NEWEST]
-    pairs = [(max(first, OLDEST), min(last, NEWEST)) for first, last in zip(since, ends, strict=True) if not versions[first]]
+    pairs = [
+        (max(first, OLDEST), min(last, NEWEST))
+        for first, last in zip(since, ends, strict=True)
+        if not versions[first]
+    ]
     return tuple(pair for pair in pairs if pair[0] <= pair[1])
