@@ -31,6 +31,7 @@ from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
+from edgepack.compiler.frontend.onnx.rewrites.empty import check_empty_operands, settle_empty
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
@@ -109,8 +110,10 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, whose constants are folded, of operators that the importer reads well; changed in place."""
     declare_results(model)
+    settle_empty(model)
     check_constant_indices(model)
     model = rewrites.apply(model)
+    check_empty_operands(model)
     check_constant_indices(model)  # of operators that rewrites make of others
     retype(model)
     model = with_byte_tables(model)
@@ -142,7 +145,7 @@ def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     model = _folded(model, limits)
     stack_lists(model)
-    while count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
+    while settle_empty(model) or count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
         model = _folded(model, limits)
     return model
 

@@ -43,7 +43,7 @@ class Region:
         inputs: what the node of the normalised model reads.
         about: its attributes, but for the graphs.
         graphs: normalised.
-        outputs: types and shapes of its results.
+        outputs: types and shapes of its results. Those without elements are none of the graphs'.
     """
 
     node: onnx.NodeProto
@@ -57,11 +57,13 @@ class Region:
         import onnx
 
         del declared
-        made = onnx.helper.make_node(REGION, list(self.inputs), list(self.node.output), domain=DOMAIN)
+        made_of = [(n, v) for n, v in zip(self.node.output, self.outputs, strict=True) if not _is_empty(v)]
+        names = [name for name, _ in made_of]
+        made = onnx.helper.make_node(REGION, list(self.inputs), names, domain=DOMAIN)
         made.name = node_name(self.node, 0)
         for index, name in enumerate(made.output):
             made.output[index] = name or f"{made.name}/unused{index}"
-        results = [_described(value) for value in self.outputs]
+        results = [_described(value) for _, value in made_of]
         about = {**self.about, "results": json.dumps(results)}
         made.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in about.items())
         made.attribute.append(onnx.helper.make_attribute("inside", list(self.graphs)))
@@ -100,7 +102,9 @@ def regions(
     while (new := next((one for one in _control_flow(model) if _key(one[1]) not in made), None)) is not None:
         index, node = new
         one = region_of(model, node, index, normalise, bounds)
-        made[_key(node)] = one
+        _give_nothing(model, node, [value for value in one.outputs if _is_empty(value)])
+        if _key(node):
+            made[_key(node)] = one
         _declare(model, one.outputs)
         model = fold(model)
     nodes = {_key(node): node for _, node in _control_flow(model)}
@@ -137,6 +141,59 @@ def _declare(model: onnx.ModelProto, values: Sequence[onnx.ValueInfoProto]) -> N
         value.CopyFrom(declared.get(value.name, value))
 
 
+def _give_nothing(model: onnx.ModelProto, node: onnx.NodeProto, values: Sequence[onnx.ValueInfoProto]) -> None:
+    """Has constants in the place of a node's results without elements, in place; no node where it has no
+    others."""
+    import onnx
+
+    for value in values:
+        name, shape = f"{value.name}/nothing", static_shape(value)
+        model.graph.initializer.append(
+            onnx.helper.make_tensor(name, value.type.tensor_type.elem_type, shape, [])
+        )
+        place = next(i for i, one in enumerate(model.graph.node) if value.name in one.output)
+        model.graph.node.insert(place, onnx.helper.make_node("Identity", [name], [value.name], name=name))
+    names = {value.name for value in values}
+    node.output[:] = ["" if name in names else name for name in node.output]
+    if not any(node.output):
+        model.graph.node.remove(node)
+
+
+def _without_elements(values: Mapping[str, onnx.ValueInfoProto]) -> dict[str, onnx.TensorProto]:
+    """Constants for those of the values that have no elements."""
+    import onnx
+
+    return {
+        name: onnx.helper.make_tensor(name, value.type.tensor_type.elem_type, shape, [])
+        for name, value in values.items()
+        if 0 in (shape := static_shape(value) or ())
+    }
+
+
+def _is_empty(value: onnx.ValueInfoProto) -> bool:
+    return 0 in (static_shape(value) or ())
+
+
+def _with_elements(region: Region) -> Region:
+    """The region, whose graphs neither give nor carry from trip to trip what has no elements."""
+    empty = [place for place, value in enumerate(region.outputs) if _is_empty(value)]
+    if not empty:
+        return region
+    about, inputs = dict(region.about), list(region.inputs)
+    carried = [place for place in empty if place < int(about.get("carried", 0))]
+    first = int(about.get("trips", 0)) + int(about.get("condition", 0))
+    for graph in region.graphs:
+        for place in reversed(empty):
+            del graph.output[int(about.get("goes_on", 0)) + place]
+        for place in reversed(carried):
+            del graph.input[1 + place]  # behind the number of the trip
+    for place in reversed(carried):
+        del inputs[first + place]
+    if carried:
+        about["carried"] = int(about["carried"]) - len(carried)
+    return replace(region, inputs=tuple(inputs), about=about)
+
+
 class _Maker:
     """Makes the region of a node."""
 
@@ -153,10 +210,11 @@ class _Maker:
         graph = infer_shapes(model).graph
         self.values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.constants |= _without_elements(self.values)
         self.is_fixed_point = is_fixed_point(model)
 
     def made(self) -> Region:
-        return self._if() if self.node.op_type == "If" else self._loop()
+        return _with_elements(self._if() if self.node.op_type == "If" else self._loop())
 
     def _if(self) -> Region:
         graphs = [attributes(self.node)[branch] for branch in BRANCHES]

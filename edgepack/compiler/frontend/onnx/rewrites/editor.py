@@ -128,6 +128,11 @@ class Editor:
             else tuple(d.dim_value for d in dims)
         )
 
+    def is_empty(self, name: str) -> bool:
+        """Whether a value is known to have no elements."""
+        shape = self.shape(name)
+        return shape is not None and 0 in shape
+
     def dtype(self, name: str) -> np.dtype[Any]:
         """Element type of a value."""
         import onnx
