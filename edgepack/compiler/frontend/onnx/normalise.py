@@ -219,11 +219,6 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
     def lacking(node: onnx.NodeProto) -> bool:
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if key == ("", "LayerNormalization"):
-            return any(node.output[1:])  # its mean and deviation, which the importer does not know
-        if key == ("", "RMSNormalization"):
-            axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-            return axis == 0 or axis < -1  # the importer's may be over all axes, which it cannot
         return not is_importable(node) and key not in rewrites.REWRITES and not is_refused(node)
 
     return write_out(model, lacking)
