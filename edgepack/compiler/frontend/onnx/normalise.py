@@ -26,6 +26,7 @@ from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.loop_lists import stack_lists
+from edgepack.compiler.frontend.onnx.loop_ranks import keep_ranks
 from edgepack.compiler.frontend.onnx.merged_padding import merge_padding
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
@@ -145,7 +146,7 @@ def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     model = _folded(model, limits)
     stack_lists(model)
-    while settle_empty(model) or count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
+    while settle_empty(model) or keep_ranks(model) or count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
         model = _folded(model, limits)
     return model
 

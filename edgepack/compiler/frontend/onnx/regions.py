@@ -12,6 +12,7 @@ import json
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, is_fixed_point
@@ -222,8 +223,10 @@ class _Maker:
         outer = self._outer(possible)
         inside = [self._graph(graph, [], outer) for graph in possible]
         results = (inside[0].output, inside[-1].output)
-        for name, one, other in zip(self.node.output, *results, strict=True):
-            if _described(one) != _described(other):
+        for place, (name, one, other) in enumerate(zip(self.node.output, *results, strict=True)):
+            if _are_numbers(one, other):
+                self._same_rank(place, inside)
+            elif _described(one) != _described(other):
                 self.refuse(
                     f"its branches give {name!r} as {_text(one)} and as {_text(other)}",
                     "Export the model with the branch fixed (in eval mode, with static shapes), or make its "
@@ -256,8 +259,10 @@ class _Maker:
         whole.initializer.append(truth)
         inside = self._graph(whole, given, outer)
         goes_on, *results = inside.output
-        for value, start in zip(results, given[1:], strict=False):
-            if _described(value) != _described(start):
+        for place, (value, start) in enumerate(zip(results, given[1:], strict=False)):
+            if _are_numbers(value, start):
+                _reshape_result(inside, 1 + place, static_shape(start) or ())
+            elif _described(value) != _described(start):
                 self.refuse(
                     f"{start.name!r}, which it carries from trip to trip, is {_text(start)} before a trip "
                     f"and {_text(value)} behind it",
@@ -293,6 +298,33 @@ class _Maker:
         read = [count] if about["trips"] else []
         inputs = (*read, *([starting] if starting else []), *starts, *outer)
         return Region(self.node, inputs, about, (inside,), tuple(outputs))
+
+    def _same_rank(self, place: int, inside: Sequence[onnx.GraphProto]) -> None:
+        """Gives a result that is one element in both branches one rank, in place: the higher one where the
+        model can be right with that, for what reads it may join it with others along its axis."""
+        import onnx
+
+        shapes = sorted({static_shape(graph.output[place]) or () for graph in inside}, key=len, reverse=True)
+        name, element = self.node.output[place], inside[0].output[place].type.tensor_type.elem_type
+        wanted = next((one for one in shapes if self._fits(name, element, one)), shapes[0])
+        for graph in inside:
+            _reshape_result(graph, place, wanted)
+
+    def _fits(self, name: str, element: int, shape: Sequence[int]) -> bool:
+        """Whether shapes can be inferred of what reads a result of the node, with this shape."""
+        import onnx
+
+        trial = onnx.ModelProto()
+        trial.CopyFrom(self.model)
+        for node in trial.graph.node:
+            if name in node.output:
+                node.output[list(node.output).index(name)] = ""
+        trial.graph.input.append(onnx.helper.make_tensor_value_info(name, element, shape))
+        try:
+            onnx.shape_inference.infer_shapes(trial, strict_mode=True, data_prop=True)
+        except onnx.shape_inference.InferenceError:
+            return False
+        return True
 
     def _room(self, stacked: Sequence[str]) -> int:
         """The trips for which there is room in what the loop stacks."""
@@ -440,6 +472,26 @@ def _described(value: onnx.ValueInfoProto) -> tuple[list[int], str]:
     from edgepack.compiler.frontend.onnx.binding import input_dtype
 
     return list(static_shape(value) or ()), input_dtype(value)
+
+
+def _reshape_result(graph: onnx.GraphProto, place: int, shape: Sequence[int]) -> None:
+    """Gives an output of a graph, by its number, a shape of as many elements, in place."""
+    import onnx
+
+    value = graph.output[place]
+    if static_shape(value) == tuple(shape):
+        return
+    inner, name, element = value.name, f"{value.name}/as {len(shape)}", value.type.tensor_type.elem_type
+    sizes = onnx.helper.make_tensor(f"{name}/shape", onnx.TensorProto.INT64, [len(shape)], list(shape))
+    graph.initializer.append(sizes)
+    graph.node.append(onnx.helper.make_node("Reshape", [inner, sizes.name], [name], name=name))
+    value.CopyFrom(onnx.helper.make_tensor_value_info(name, element, shape))
+
+
+def _are_numbers(one: onnx.ValueInfoProto, other: onnx.ValueInfoProto) -> bool:
+    """Whether two values are single elements of one type, of unlike ranks."""
+    (shape, dtype), (another, kind) = _described(one), _described(other)
+    return shape != another and prod(shape) == prod(another) == 1 and dtype == kind
 
 
 def _text(value: onnx.ValueInfoProto) -> str:
