@@ -33,6 +33,7 @@ from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisati
 from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
 from edgepack.compiler.frontend.onnx.rewrites.empty import check_empty_operands, settle_empty
+from edgepack.compiler.frontend.onnx.rewrites.training import check_training, remove_dropout
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
@@ -48,8 +49,20 @@ if TYPE_CHECKING:
 __all__ = ["fold_constants", "normalise", "unrolled"]
 
 #: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
-#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
-DISABLED = ("MatMulAddFusion",)
+#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product. A
+#: Dropout of training would be one of inference (``rewrites/training.py``).
+DISABLED = ("MatMulAddFusion", "EliminateDropout")
+
+#: What changes a model until nothing does, in order: after each its constants are folded again.
+_STEPS = (
+    settle_empty,
+    remove_dropout,
+    keep_ranks,
+    count_trips,
+    recognise_layers,
+    rewrites.unroll,
+    lighten_loops,
+)
 
 
 def normalise(
@@ -135,6 +148,7 @@ def unrolled(
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     check_ensembles(model)
+    check_training(model)
     check_quantisation(model)
     _freeze_initializers(model)
     model = _settled(compute_in_float32(model) if widen else model, limits)
@@ -144,9 +158,10 @@ def unrolled(
 
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
+    remove_dropout(model)
     model = _folded(model, limits)
     stack_lists(model)
-    while settle_empty(model) or keep_ranks(model) or count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
+    while any(one(model) for one in _STEPS):
         model = _folded(model, limits)
     return model
 

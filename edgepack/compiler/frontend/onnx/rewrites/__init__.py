@@ -36,6 +36,7 @@ from edgepack.compiler.frontend.onnx.rewrites import (
     storage_types,
     support_vectors,
     text,
+    training,
     tree_ensembles,
 )
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, Rewrite
@@ -59,7 +60,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "DeformConv"): sampling.deform_conv,
     ("", "DequantizeLinear"): storage_types.dequantize,
     ("", "Det"): linear.det,
-    ("", "Dropout"): forms.dropout,
+    ("", "Dropout"): training.dropout,
     ("", "Elu"): forms.elu,
     ("", "Equal"): decompose.equal_bool,
     ("", "EyeLike"): forms.eye_like,

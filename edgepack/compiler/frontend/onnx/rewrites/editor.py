@@ -114,6 +114,11 @@ class Editor:
         tensor = self._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
+    @property
+    def constants(self) -> Mapping[str, onnx.TensorProto]:
+        """The initializers, by name."""
+        return self._constants
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Static shape of a value, or None."""
         if name in self._constants:
