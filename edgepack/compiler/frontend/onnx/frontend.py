@@ -41,6 +41,7 @@ from edgepack.compiler.frontend.onnx.model_file import default_opset, external_f
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
 from edgepack.compiler.frontend.onnx.region_import import with_names
+from edgepack.compiler.frontend.onnx.run_time_operands import explained_operands
 from edgepack.compiler.frontend.onnx.signature_quantisation import signature_quantisation, with_quantisation
 from edgepack.compiler.frontend.onnx.standard_regions import with_standard_regions
 from edgepack.compiler.frontend.onnx.static_results import check_static
@@ -72,6 +73,8 @@ __all__ = [
     "summarise",
     "tensors_inside",
 ]
+
+_STATIC = "Export the model with static shapes, or make what decides the shape a constant."
 
 #: What :func:`prepare` leaves: the normalised model, its large weights, and its inputs.
 _MODEL, _WEIGHTS, _SIGNATURE = "model.onnx", "weights.bin", "signature.json"
@@ -218,10 +221,12 @@ def _normalised(
     nodes: Sequence[Detachable] = custom_nodes(model, custom)
     padding, rooms = None, dict(maxima or {})
     if maxima:
-        model, nodes, padding = with_bounded_shapes(model, maxima, limits)
+        with explained_operands(model):
+            model, nodes, padding = with_bounded_shapes(model, maxima, limits)
         rooms |= padding.trips
-    normal = _normal(model, nodes, limits, rooms)
-    check_static(normal)
+    with explained_operands(model):
+        normal = _normal(model, nodes, limits, rooms)
+        check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
     )
@@ -287,8 +292,9 @@ def _imported(
         name: _convert(onnx.helper.make_model(graph, opset_imports=list(normal.opset_import)), folder, nodes)
         for name, graph in with_names(normal).items()
     }
-    module = _convert(normal, folder, nodes)
-    outputs = _output_specs(module, [value.name for value in normal.graph.output])
+    with explained_operands(normal):
+        module = _convert(normal, folder, nodes)
+        outputs = _output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
     signature = Signature(inputs, outputs, tuple(nodes))
     return ImportedModel(module, signature, operators, layout="NCHW", graphs=graphs)
@@ -388,12 +394,12 @@ def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpe
     specs = []
     for name, ty in zip(names, types, strict=True):
         if not isinstance(ty, relax.TensorType) or ty.shape is None:
-            raise ModelError(f"Output {name!r} is not a tensor of known shape.")
+            raise RefusedNodesError(f"Output {name!r} is not a tensor of known shape.", hint=_STATIC, tensors=[name])
         try:
             shape = tuple(int(size) for size in ty.shape.values)
         except (TypeError, AttributeError) as error:
-            raise ModelError(
-                f"The shape of output {name!r} is only known at run time ({ty.shape})."
+            raise RefusedNodesError(
+                f"The shape of output {name!r} is only known at run time.", hint=_STATIC, tensors=[name]
             ) from error
         specs.append(TensorSpec(name, str(ty.dtype), shape))
     return tuple(specs)

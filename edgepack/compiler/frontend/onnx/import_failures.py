@@ -1,7 +1,8 @@
-"""Which nodes of a model TVM cannot import: all of them at once, not the first one alone."""
+"""Which nodes of a model the importer, TVM's, cannot read: all of them at once, not the first one alone."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ImportFailures", "checked_result"]
 
+#: Numbers of the longest attribute that is shown.
+_FEW = 16
+
 
 @dataclass(frozen=True)
 class _Failed:
-    """A node, and why it cannot be imported."""
+    """A node that cannot be imported, and what its operands and attributes are."""
 
     operator: str
     node: str
     tensors: tuple[str, ...]
-    why: str = ""
+    form: str = ""
 
 
 class ImportFailures:
@@ -38,7 +42,9 @@ class ImportFailures:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._values = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+        graph = model.graph
+        self._values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._rest = iter(model.graph.node)
         self._behind: set[str] = set()
         self._found: list[_Failed] = []
@@ -49,16 +55,35 @@ class ImportFailures:
         """The importer is at the next node of this operator and name."""
         node = next((node for node in self._rest if (node.op_type, node.name) == (operator, name)), None)
         tensors = tuple(node.output) if node is not None else ()
-        self._at = _Failed(operator, name or "a node without name", tensors)
+        first = next((tensor for tensor in tensors if tensor), "")
+        self._at = _Failed(operator, name or f"the node of {first}", tensors, self._form(node))
         self._follows = node is not None and not self._behind.isdisjoint(node.input)
         if self._follows:
             self._behind.update(tensors)
 
+    def _form(self, node: onnx.NodeProto | None) -> str:
+        """Types and shapes of a node's operands, and its attributes."""
+        if node is None:
+            return ""
+        said = [_attribute(a) for a in node.attribute]
+        return ", ".join([*(self._type(name) for name in node.input if name), *filter(None, said)])
+
+    def _type(self, name: str) -> str:
+        if name in self._constants:
+            tensor = self._constants[name]
+            return f"{_element(tensor.data_type)}[{','.join(map(str, tensor.dims))}] (constant)"
+        value = self._values.get(name)
+        if value is None:
+            return "?"
+        shape = static_shape(value)
+        inside = "?" if shape is None else ",".join(map(str, shape))
+        return f"{_element(value.type.tensor_type.elem_type)}[{inside}]"
+
     def note(self, error: Exception) -> None:
-        """The node failed."""
+        """The node failed. What the importer says of it is for the log: it is in words of its insides."""
         if not self._follows:
-            why = f"{type(error).__name__}: {str(error).strip()}"
-            self._found.append(replace(self._at, why=why))
+            print(f"{self._at.operator}, {self._at.node}: {type(error).__name__}: {error}", file=sys.stderr)
+            self._found.append(self._at)
         self._behind.update(name for name in self._at.tensors if name)
 
     def stand_in(self, builder: relax.BlockBuilder) -> Any:
@@ -91,17 +116,42 @@ class ImportFailures:
         found = self._found
         which = [f"{one.operator}, {one.node}" for one in found]
         nodes = f"a node of the model ({which[0]})" if len(found) == 1 else f"{len(found)} nodes of the model"
-        lines = [f"{at}: {one.why}" for one, at in zip(found, which, strict=True)]
+        lines = [f"{at} of {one.form}" if one.form else at for one, at in zip(found, which, strict=True)]
+        reason = "not with such operands and attributes"
         return RefusedNodesError(
-            f"TVM cannot import {nodes}.",
+            f"edgepack cannot compile {nodes}: not with such operands and attributes.",
             hint="Replace the operator before export, or report the model.",
-            detail="\n".join(lines) if len(found) > 1 else found[0].why,
-            refused=[{"operator": one.operator, "nodes": [one.node], "reason": one.why} for one in found],
+            detail="\n".join(lines),
+            refused=[
+                {"operator": one.operator, "nodes": [one.node], "reason": f"{reason}: {one.form}"} for one in found
+            ],
             tensors=[name for one in found for name in one.tensors if name],
         )
 
     def __bool__(self) -> bool:
         return bool(self._found)
+
+
+def _element(number: int) -> str:
+    """Name of an element type, by ONNX's number of it."""
+    import onnx
+
+    known = onnx.TensorProto.DataType.values()
+    name = onnx.TensorProto.DataType.Name(number).lower() if number in known else "?"
+    return {"float": "float32", "double": "float64", "undefined": "?"}.get(name, name)
+
+
+def _attribute(attribute: onnx.AttributeProto) -> str:
+    """``axis=1``; nothing of tensors and graphs, which are long."""
+    import onnx
+
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    plain = isinstance(value, int | float | str) or (
+        isinstance(value, list) and len(value) <= _FEW and all(isinstance(one, int | float) for one in value)
+    )
+    return f"{attribute.name}={value}" if plain else ""
 
 
 def checked_result(operator: str, name: str, value: Any) -> Any:

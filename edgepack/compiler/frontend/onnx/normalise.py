@@ -26,11 +26,14 @@ from edgepack.compiler.frontend.onnx.growing.apply import bound_growth
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.loop_lists import stack_lists
+from edgepack.compiler.frontend.onnx.loop_ranks import keep_ranks
 from edgepack.compiler.frontend.onnx.merged_padding import merge_padding
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
+from edgepack.compiler.frontend.onnx.rewrites.empty import check_empty_operands, settle_empty
+from edgepack.compiler.frontend.onnx.rewrites.training import check_training, remove_dropout
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
@@ -46,8 +49,20 @@ if TYPE_CHECKING:
 __all__ = ["fold_constants", "normalise", "unrolled"]
 
 #: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
-#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
-DISABLED = ("MatMulAddFusion",)
+#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product. A
+#: Dropout of training would be one of inference (``rewrites/training.py``).
+DISABLED = ("MatMulAddFusion", "EliminateDropout")
+
+#: What changes a model until nothing does, in order: after each its constants are folded again.
+_STEPS = (
+    settle_empty,
+    remove_dropout,
+    keep_ranks,
+    count_trips,
+    recognise_layers,
+    rewrites.unroll,
+    lighten_loops,
+)
 
 
 def normalise(
@@ -109,8 +124,10 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, whose constants are folded, of operators that the importer reads well; changed in place."""
     declare_results(model)
+    settle_empty(model)
     check_constant_indices(model)
     model = rewrites.apply(model)
+    check_empty_operands(model)
     check_constant_indices(model)  # of operators that rewrites make of others
     retype(model)
     model = with_byte_tables(model)
@@ -131,6 +148,7 @@ def unrolled(
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     check_ensembles(model)
+    check_training(model)
     check_quantisation(model)
     _freeze_initializers(model)
     model = _settled(compute_in_float32(model) if widen else model, limits)
@@ -140,9 +158,10 @@ def unrolled(
 
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
+    remove_dropout(model)
     model = _folded(model, limits)
     stack_lists(model)
-    while count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
+    while any(one(model) for one in _STEPS):
         model = _folded(model, limits)
     return model
 
@@ -216,11 +235,6 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
     def lacking(node: onnx.NodeProto) -> bool:
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if key == ("", "LayerNormalization"):
-            return any(node.output[1:])  # its mean and deviation, which the importer does not know
-        if key == ("", "RMSNormalization"):
-            axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-            return axis == 0 or axis < -1  # the importer's may be over all axes, which it cannot
         return not is_importable(node) and key not in rewrites.REWRITES and not is_refused(node)
 
     return write_out(model, lacking)

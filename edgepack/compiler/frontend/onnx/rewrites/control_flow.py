@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
+from edgepack.compiler.frontend.onnx.shapes import infer_shapes, static_shape
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, is_impossible, node_name
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def loop(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """As many copies of the body as the loop has trips; None where these are too many, or known at run time
     only."""
     import numpy as np
+    import onnx
 
     body: onnx.GraphProto = attributes(node)["body"]
     count = editor.constant(node.input[0]) if node.input[0] else None
@@ -93,7 +95,9 @@ def loop(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
             own.append(part)
         trips += 1
     if stacked and not trips:
-        _refuse(node, "it has no trips, so what it stacks is empty")
+        starts = [(editor.element(name), editor.shape(name)) for name in carried]
+        given = [(onnx.TensorProto.INT64, ()), (onnx.TensorProto.BOOL, ()), *starts]
+        return _distinct(editor, [*carried, *_nothing(editor, node, body, given, [0] * len(stacked))])
     return _distinct(editor, [*carried, *(_stack(editor, parts, 0) for parts in stacked)])
 
 
@@ -134,6 +138,10 @@ def _scanned(
     written = list(zip(out_axes, out_backwards, strict=True))
     if length * max(1, len(body.node)) > MOST_NODES:
         return _looped(editor, node, states, read, written, length)
+    if not length and written:
+        given = [(editor.element(name), editor.shape(name)) for name in states]
+        given += [(editor.element(name), _without(editor.shape(name), axis)) for name, axis, _ in read]
+        return [*states, *_nothing(editor, node, body, given, out_axes)]
     stacked: list[list[str]] = [[] for _ in written]
     constants: dict[str, str] = {}
     for step in range(length):
@@ -152,6 +160,46 @@ def _scanned(
             for parts, (axis, reverse) in zip(stacked, written, strict=True)
         ),
     ]
+
+
+def _nothing(
+    editor: Editor,
+    node: onnx.NodeProto,
+    body: onnx.GraphProto,
+    given: Sequence[tuple[int, Sequence[int] | None]],
+    axes: Sequence[int],
+) -> list[str]:
+    """What no trips stack: constants without elements, of the shape of one trip's results but for the axis.
+
+    Args:
+        body: of the node.
+        given: element type and shape of each of its inputs.
+        axes: along which axis each of its last outputs is stacked.
+    """
+    import numpy as np
+    import onnx
+
+    alone = onnx.GraphProto()
+    alone.CopyFrom(body)
+    for value, (element, shape) in zip(alone.input, given, strict=True):
+        value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, element, shape))
+    graph = infer_shapes(onnx.helper.make_model(alone, opset_imports=list(editor.model.opset_import))).graph
+    names = []
+    for value, axis in zip(list(graph.output)[-len(axes) :], axes, strict=True):
+        shape, element = static_shape(value), value.type.tensor_type.elem_type
+        if shape is None or not element:
+            _refuse(node, f"it has no trips, and the shape of {value.name!r}, which it stacks, is not known")
+        place = axis % (len(shape) + 1)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+        names.append(editor.const(np.zeros([*shape[:place], 0, *shape[place:]], dtype)))
+    return names
+
+
+def _without(shape: Sequence[int] | None, axis: int) -> list[int] | None:
+    """A shape without one of its axes."""
+    if shape is None:
+        return None
+    return [extent for place, extent in enumerate(shape) if place != axis % len(shape)]
 
 
 def _looped(

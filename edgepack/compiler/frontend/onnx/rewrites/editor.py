@@ -114,6 +114,11 @@ class Editor:
         tensor = self._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
+    @property
+    def constants(self) -> Mapping[str, onnx.TensorProto]:
+        """The initializers, by name."""
+        return self._constants
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Static shape of a value, or None."""
         if name in self._constants:
@@ -127,6 +132,11 @@ class Editor:
             if any(d.WhichOneof("value") != "dim_value" for d in dims)
             else tuple(d.dim_value for d in dims)
         )
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a value is known to have no elements."""
+        shape = self.shape(name)
+        return shape is not None and 0 in shape
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """Element type of a value."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "batch_normalization",
-    "dropout",
     "eye_like",
     "is_inf",
     "pad_with_value",
@@ -151,18 +150,6 @@ def eye_like(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     return [editor.const(np.eye(shape[0], shape[1], k=values.get("k", 0)).astype(dtype))]
 
 
-def dropout(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Dropout in inference, with its mask: nothing is dropped."""
-    import numpy as np
-
-    shape = editor.shape(node.input[0])
-    training = editor.constant(node.input[2]) if len(node.input) > 2 else None
-    if shape is None or len(node.output) < 2 or (training is not None and training.any()):
-        return None
-    mask = np.ones(shape, bool if editor.opset >= 10 else editor.dtype(node.input[0]))
-    return [str(node.input[0]), editor.const(mask)]
-
-
 def pad_with_value(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """Pad with a value that is computed: zeros around, then the value where they are."""
     import numpy as np
@@ -200,6 +187,8 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     values, shape = attributes(node), editor.shape(node.input[0])
     if shape is None:
         return None
+    if editor.opset < 9 and not values.get("spatial", 1):
+        return [_for_each_element(editor, node, values.get("epsilon", 1e-5))]
     if not values.get("training_mode", 0):
         return _scaled_and_shifted(editor, node, len(shape), values.get("epsilon", 1e-5))
     x, scale, bias, mean, variance = node.input
@@ -227,6 +216,14 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     results = [editor.op("Add", scaled, editor.reshape(bias, column))]
     results += [running(mean, batch_mean), running(variance, batch_variance)][: len(node.output) - 1]
     return results
+
+
+def _for_each_element(editor: Editor, node: onnx.NodeProto, epsilon: float) -> str:
+    """BatchNormalization whose statistics are those of each element of a sample (``spatial=0``, up to opset 8)."""
+    x, scale, bias, mean, variance = node.input
+    root = editor.op("Sqrt", editor.op("Add", variance, editor.scalar(epsilon, editor.dtype(variance))))
+    normal = editor.op("Div", editor.op("Sub", x, mean), root)
+    return editor.op("Add", editor.op("Mul", normal, scale), bias)
 
 
 def _scaled_and_shifted(
