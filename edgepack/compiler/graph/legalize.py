@@ -21,6 +21,8 @@ from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
 from edgepack.compiler.graph.positions import POSITIONED, known_positions, position
 from edgepack.compiler.graph.rewrite import constant, is_constant, op_name, shape_of
+from edgepack.compiler.graph.roi_align import roi_align
+from edgepack.compiler.graph.special_values import SPECIAL
 
 __all__ = ["ANCHOR", "FUSES_BEHIND", "Attributes", "convolution_attributes", "legalize"]
 
@@ -38,6 +40,9 @@ FUSES_INTO = 2
 
 #: What a rule is told of an operator: strings, numbers and lists of numbers by name.
 Attributes = dict[str, Any]
+
+#: Types of floating point numbers that are compared.
+FLOATS = frozenset({"float16", "float32", "float64"})
 
 #: TVM's type of an operator's legalisation.
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Call]
@@ -77,6 +82,9 @@ def _matmul(call: relax.Call) -> Attributes:
 #: Elements of a row that a gather reads, from which on the row counts as a pixel.
 LEAST_PIXEL = 4
 
+#: Poolings that give the largest number of each window.
+LARGEST_OF_WINDOW = tuple(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))
+
 ANCHORS: dict[str, Callable[[relax.Call], Attributes]] = {
     **{f"relax.nn.conv{rank}d": convolution_attributes for rank in (1, 2, 3)},
     **{f"relax.nn.{kind}_pool{rank}d": _pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
@@ -93,10 +101,36 @@ def _anchored(name: str, describe: Callable[[relax.Call], Attributes]) -> Legali
         if op_name(result) == "relax.call_tir":
             gvar = result.args[0]
             function = builder.get()[gvar]
+            if name in LARGEST_OF_WINDOW and str(call.args[0].ty.dtype) in FLOATS:
+                function = _without_nan(_with_infinities(function, str(call.args[0].ty.dtype)))
             builder.update_func(gvar, function.with_attr(ANCHOR, describe(call)))
         return result
 
     return convert
+
+
+def _without_nan(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A largest element that leaves out NaN, as ONNX's reference does in windows: -inf stands for it."""
+
+    def replace(node: tirx.Max) -> tirx.Max:
+        dtype = str(node.b.ty)
+        if dtype not in FLOATS:
+            return node
+        least = tirx.FloatImm(dtype, float("-inf"))
+        return tirx.Max(node.a, tirx.Select(tirx.isnan(node.b), least, node.b))
+
+    return tvm_ffi.structural_map(function, (tirx.Max, replace))
+
+
+def _with_infinities(function: tirx.PrimFunc, dtype: str) -> tirx.PrimFunc:
+    """The function with infinities for the largest finite numbers of a type."""
+    bound = float(np.finfo(dtype).max)
+
+    def replace(number: tirx.FloatImm) -> tirx.FloatImm:
+        infinite = abs(number.value) == bound
+        return tirx.FloatImm(dtype, np.copysign(np.inf, number.value)) if infinite else number
+
+    return tvm_ffi.structural_map(function, (tirx.FloatImm, replace))
 
 
 def _unbounded(name: str) -> Legalize:
@@ -109,15 +143,9 @@ def _unbounded(name: str) -> Legalize:
     def convert(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
         result = legalise(builder, call)
         dtype = str(call.args[0].ty.dtype)
-        if op_name(result) == "relax.call_tir" and dtype in ("float16", "float32", "float64"):
-            bound = float(np.finfo(dtype).max)
-
-            def replace(number: tirx.FloatImm) -> tirx.FloatImm:
-                infinite = abs(number.value) == bound
-                return tirx.FloatImm(dtype, np.copysign(np.inf, number.value)) if infinite else number
-
+        if op_name(result) == "relax.call_tir" and dtype in FLOATS:
             gvar = result.args[0]
-            builder.update_func(gvar, tvm_ffi.structural_map(builder.get()[gvar], (tirx.FloatImm, replace)))
+            builder.update_func(gvar, _with_infinities(builder.get()[gvar], dtype))
         return result
 
     return convert
@@ -216,16 +244,18 @@ def _group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 
 def _largest_position(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """argmax and argmin as two reductions, the extreme and the first position that has it: kernels for rows
-    know both, but none that hands on two values. Positions are compared as float32, which is exact.
+    know both, but none that hands on two values. Positions are compared as float32 where that is exact.
 
-    A row with NaN has no such position; its result is the last one.
+    A NaN counts as the extreme, as in NumPy: the first one's position, that many elements too low while they
+    are compared.
     """
     largest = op_name(call) == "relax.argmax"
     axis, keeps = call.attrs.axis, bool(call.attrs.keepdims)
     rank = len(call.args[0].ty.shape)
-    if axis is None or rank == 0 or int(call.args[0].ty.shape[int(axis)]) > 1 << 24:
+    if axis is None or rank == 0:
         return Op.get(op_name(call)).get_attr("FLegalize")(builder, call)
-    at = int(axis) % rank
+    at, dtype = int(axis) % rank, str(call.args[0].ty.dtype)
+    by = "float32" if int(call.args[0].ty.shape[at]) <= 1 << 23 else "int64"
 
     def compute(x: te.Tensor) -> te.Tensor:
         extent = int(x.shape[at])
@@ -237,17 +267,22 @@ def _largest_position(builder: relax.BlockBuilder, call: relax.Call) -> relax.Ex
         k, j = te.reduce_axis((0, extent), "k"), te.reduce_axis((0, extent), "j")
         reduce = _extreme(str(x.dtype), largest=largest)
         extreme = te.compute(kept, lambda *i: reduce(x[whole(i, k)], axis=k), name="extreme")
-        end = tirx.const(extent, "float32")
+        end = tirx.const(extent, by)
 
         def position(*i: Any) -> Any:
-            found = tirx.EQ(x[whole(i, j)], extreme[i])
-            return te.min(tirx.Select(found, tirx.Cast("float32", j), end), axis=j)
+            value, place = x[whole(i, j)], tirx.Cast(by, j)
+            found = tirx.Select(tirx.EQ(value, extreme[i]), place, end)
+            if dtype.startswith("float"):
+                found = tirx.Select(tirx.isnan(value), place - end, found)
+            return te.min(found, axis=j)
 
         first = te.compute(kept, position, name="first")
 
         def result(*i: Any) -> Any:
-            row = (*i[:at], *i[at + 1 :]) if keeps else i
-            return tirx.Cast("int64", tirx.Min(first[row], tirx.const(extent - 1, "float32")))
+            place = first[(*i[:at], *i[at + 1 :]) if keeps else i]
+            if dtype.startswith("float"):
+                place = tirx.Select(place < tirx.const(0, by), place + end, place)
+            return tirx.Cast("int64", tirx.Min(place, tirx.const(extent - 1, by)))
 
         shape = [1 if i == at else n for i, n in enumerate(x.shape)] if keeps else kept
         return te.compute(shape, result, name="position")
@@ -295,12 +330,13 @@ def _mean(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
-    custom |= POSITIONED
+    custom |= POSITIONED | SPECIAL
     custom["relax.take"] = _take
     custom["relax.split"] = _split
     custom["relax.mean"] = _mean
     custom["relax.gather_elements"] = _gather_elements
     custom["relax.nn.group_norm"] = _group_norm
+    custom["relax.vision.roi_align"] = roi_align
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
     custom["relax.argmax"] = custom["relax.argmin"] = _largest_position
     return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)

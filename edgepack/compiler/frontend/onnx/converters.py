@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 from edgepack.compiler.frontend.onnx import (
+    activations,
     casts,
     custom,
     dynamic_quantisation,
@@ -108,6 +109,7 @@ def _bit_cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], o
 
 
 _CONVERTERS: dict[str, Callable[..., Any]] = {
+    **activations.CONVERTERS,
     **casts.CONVERTERS,
     **recurrent.CONVERTERS,
     "BitCast": _bit_cast,

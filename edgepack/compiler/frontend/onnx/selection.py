@@ -146,10 +146,9 @@ def _top_k(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opse
         shape[axis] = 0
         return relax.Tuple([builder.emit(relax.op.zeros(shape, kind)) for kind in (dtype, "int64")])
     largest = bool(attributes.get("largest", 1))
-    if count == 1 and dtype == "float32":  # what the rules for rows compute on vectors
-        best = relax.op.max if largest else relax.op.min
-        place = relax.op.argmax if largest else relax.op.argmin
-        found = (builder.emit(choose(x, axis, keepdims=True)) for choose in (best, place))
+    if count == 1 and dtype == "float32" and largest:  # what the rules for rows compute on vectors
+        # NaN is the greatest for both; the least of others is no minimum, which is NaN where an element is
+        found = (builder.emit(choose(x, axis, keepdims=True)) for choose in (relax.op.max, relax.op.argmax))
         return relax.Tuple(list(found))
     wide = COMPARED_AS.get(dtype, dtype)
     if wide != dtype:

@@ -64,7 +64,7 @@ def _max_pool() -> Any:
 
 
 def _largest(x: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]:
-    """The largest number of each window."""
+    """The largest number of each window; NaN is none."""
     import numpy as np
 
     size, rank = attributes["kernel_shape"], x.ndim - 2
@@ -72,6 +72,7 @@ def _largest(x: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]:
     pads = list(attributes.get("pads") or [0] * 2 * rank)
     widths = [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))]
     least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    x = x if x.dtype.kind in "iu" else np.where(np.isnan(x), x.dtype.type(least), x)
     padded = np.pad(x, widths, constant_values=least)
     reach = [(taps - 1) * step + 1 for taps, step in zip(size, dilation, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, 2 + rank)))

@@ -140,7 +140,8 @@ def _linear(
 
 
 def max_pool_with_indices(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """MaxPool that also says where each largest element lies in the flat input: the first of equals."""
+    """MaxPool that also says where each largest element lies in the flat input: the first of equals, NaN
+    being less than all numbers."""
     import numpy as np
 
     values = attributes(node)
@@ -173,6 +174,8 @@ def max_pool_with_indices(editor: Editor, node: onnx.NodeProto) -> Sequence[str]
         reported[number] = place.reshape(-1)
     lowest = np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
     flat = editor.reshape(node.input[0], [shape[0], shape[1], prod(sizes)])
+    if dtype.kind == "f":
+        flat = editor.op("Where", editor.op("IsNaN", flat), editor.scalar(lowest, dtype), flat)
     read = editor.op("Gather", flat, editor.const(table), axis=2)  # batch x channel x tap x place
     read = editor.op("Where", editor.const(valid), read, editor.scalar(lowest, dtype))
     largest = editor.reduce("ReduceMax", read, 2)

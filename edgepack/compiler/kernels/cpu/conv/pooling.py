@@ -22,7 +22,7 @@ __all__ = ["pool2d"]
 
 #: Element types that are pooled, each with the least number of it: none is less than that.
 LEAST = {
-    **{dtype: float(np.finfo(dtype).min) for dtype in ("float32", "float64")},
+    **dict.fromkeys(("float32", "float64"), float("-inf")),
     **{dtype: int(np.iinfo(dtype).min) for dtype in ("int8", "uint8", "int16")},
 }
 
@@ -39,7 +39,7 @@ class MaxPool(SlidingWindow):
         return LEAST[self.dtype]
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        return tirx.max(old, value)
+        return tirx.Max(value, old)  # of a NaN the second operand: it is left out
 
 
 class AveragePool(SlidingWindow):

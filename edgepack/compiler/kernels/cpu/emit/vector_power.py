@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 from tvm import tirx
@@ -15,7 +16,7 @@ Expr = Any
 
 
 def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
-    """x**y with C's rules for 0, 1 and negative bases, but NaN for -inf to a fraction and -1 to infinity.
+    """x**y with C's rules for 0, 1, infinities and negative bases.
 
     Multiples of 1/4 from -4 to 4 that are known when compiling are products, quotients and square roots,
     within 5 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent of the
@@ -24,7 +25,7 @@ def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = Non
     Args:
         exponent: ``y`` where it is constant.
     """
-    one = e.f32(1, lanes)
+    one, zero = e.f32(1, lanes), e.f32(0, lanes)
     if exponent is not None and abs(exponent) <= 4 and exponent * 4 == int(exponent * 4):
         return _quarters(e, x, int(exponent * 4), lanes)
     if e.strict_math:
@@ -33,19 +34,19 @@ def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = Non
     r = elementary(e, "tirx.exp", e.let(y * elementary(e, "tirx.log", a, lanes)), lanes)
     if exponent is not None:
         if exponent != int(exponent):
-            negative = e.f32(float("nan"), lanes)
-        else:
-            negative = r if exponent % 2 == 0 else e.let(e.f32(0, lanes) - r)
-        r = e.let(tirx.Select(x < e.f32(0, lanes), negative, r))
-        return r
+            ordinary = tirx.And(x < zero, x > e.f32(-inf, lanes))
+            return e.let(tirx.Select(ordinary, e.f32(nan, lanes), r))
+        negative = r if exponent % 2 == 0 else e.let(zero - r)
+        return e.let(tirx.Select(x < zero, negative, r))
+    r = e.let(tirx.Select(tirx.EQ(a, one), one, r))  # also to infinity
     whole = tirx.EQ(elementary(e, "tirx.trunc", y, lanes), y)
     half = e.let(y * e.f32(0.5, lanes))
     even = tirx.EQ(elementary(e, "tirx.trunc", half, lanes), half)
-    signed = e.let(tirx.Select(even, r, e.f32(0, lanes) - r))
-    negative = e.let(tirx.Select(whole, signed, e.f32(float("nan"), lanes)))
-    r = e.let(tirx.Select(x < e.f32(0, lanes), negative, r))
-    r = e.let(tirx.Select(tirx.EQ(y, e.f32(0, lanes)), one, r))
-    return e.let(tirx.Select(tirx.EQ(x, one), one, r))
+    signed = e.let(tirx.Select(whole, e.let(tirx.Select(even, r, zero - r)), e.f32(nan, lanes)))
+    infinite = tirx.And(tirx.Not(whole), tirx.EQ(a, e.f32(inf, lanes)))  # to a fraction: no sign
+    r = e.let(tirx.Select(tirx.And(x < zero, tirx.Not(infinite)), signed, r))
+    r = e.let(tirx.Select(tirx.EQ(y, zero), one, r))
+    return e.let(tirx.Select(tirx.EQ(y, one), x, r))
 
 
 def _quarters(e: Emitter, x: Expr, quarters: int, lanes: int) -> Expr:
@@ -56,6 +57,8 @@ def _quarters(e: Emitter, x: Expr, quarters: int, lanes: int) -> Expr:
     """
     if quarters <= -4:
         x = e.let(e.f32(1, lanes) / x)
+    if quarters % 4:  # roots have no sign of zero, and there is one of -inf
+        x = e.let(tirx.Select(tirx.EQ(x, x + x), elementary(e, "tirx.fabs", x, lanes), x))
     whole, fraction = divmod(abs(quarters), 4)
     factors = []
     square, bits = x, whole
