@@ -117,7 +117,7 @@ class _FuseNorms(UseCountingRewriter):
             x = self._centred(numerator)
             if x is not None and self._same(base, numerator, self._centred):
                 return _Norm(x, epsilon, True, ones)
-            if base.same_as(numerator):
+            if base.same_as(numerator) and len(shape_of(numerator)) > 1:  # TVM's takes no row alone
                 return _Norm(numerator, epsilon, False, ones)
         return None
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from workbench.models.drawn_operators.node import NodeDraw, Operator, Recipes
-from workbench.models.drawn_operators.reductions import summands
+from workbench.models.drawn_operators.reductions import summands, without_nan
 
 __all__ = ["LAYERS"]
 
@@ -63,6 +63,8 @@ def _windows(draw: NodeDraw, axes: int, *, dilated: bool = True) -> tuple[dict[s
     if dilated and max(dilations) > 1:
         attributes["dilations"] = dilations
     how = draw.draw("pads", "pads", "SAME_UPPER", "SAME_LOWER", "VALID", "none")
+    if how.startswith("SAME"):  # what padding a longer step would take is less than none
+        attributes["strides"] = [min(pair) for pair in zip(strides, sizes, strict=True)]
     if how == "pads":
         attributes["pads"] = pads
     elif how != "none" and max(dilations) == 1:
@@ -107,7 +109,7 @@ def _pool(draw: NodeDraw) -> Operator:
         attributes |= draw.attributes(p=draw.draw(1, 2, 3))
     shape = [draw.whole(1, 2), draw.whole(1, 5), *image]
     if draw.operator == "MaxPool":
-        values = draw.numbers(draw.type_of(without=("float64",)), shape)
+        values = without_nan(draw.numbers(draw.type_of(without=("float64",)), shape))
     else:
         values = summands(draw, _FLOAT, shape)
     if "ceil_mode" in attributes and "auto_pad" in attributes:
@@ -118,7 +120,7 @@ def _pool(draw: NodeDraw) -> Operator:
 @LAYERS.of("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def _global_pool(draw: NodeDraw) -> Operator:
     shape = [1, draw.whole(1, 5), *draw.shape(1, 3, empty=False)]
-    return draw.done([draw.input(summands(draw, _FLOAT, shape), constant=0)])
+    return draw.done([draw.input(without_nan(summands(draw, _FLOAT, shape)), constant=0)])
 
 
 @LAYERS.of("BatchNormalization", "InstanceNormalization")

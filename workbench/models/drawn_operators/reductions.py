@@ -23,12 +23,22 @@ def summands(draw: NodeDraw, dtype: np.dtype, shape: list[int], *, part: float =
     return values
 
 
+def without_nan(values: np.ndarray) -> np.ndarray:
+    """For operators of which the standard does not say what is greatest among NaN, and the references differ
+    (docs/models.md says what edgepack takes)."""
+    return np.where(np.isnan(values), values.dtype.type(0), values) if values.dtype.kind == "f" else values
+
+
 @REDUCTIONS.of(
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
     *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
 def _reduce(draw: NodeDraw) -> Operator:
-    dtype, shape = draw.type_of(), draw.shape()
+    logarithm = draw.operator.startswith(
+        "ReduceLog"
+    )  # which references have of whole numbers in their own ways
+    dtype = draw.type_of(without=("int32", "int64", "uint32", "uint64") if logarithm else ())
+    shape = draw.shape()
     ordered = draw.operator in ("ReduceMax", "ReduceMin")
     values = draw.numbers(dtype, shape) if ordered else summands(draw, dtype, shape)
     if draw.operator == "ReduceLogSum" and dtype.kind == "f":
@@ -59,6 +69,8 @@ def _softmax(draw: NodeDraw) -> Operator:
     shape = draw.shape(1)
     axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.whole(0, len(shape) - 1)
     values = draw.numbers(draw.type_of(), shape)
+    if draw.operator == "Hardmax":
+        values = without_nan(values)
     return draw.done([draw.input(values, constant=0)], **draw.attributes(axis=axis))
 
 

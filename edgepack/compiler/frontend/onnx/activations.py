@@ -20,6 +20,47 @@ def _softplus(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], o
     return relax.op.nn.softplus(inputs[0])
 
 
+def _celu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    """max(0, x) + min(0, alpha (exp(x / alpha) - 1)): the function body in ONNX divides and multiplies great
+    numbers too, and gives a scalar one dimension."""
+    from tvm import relax
+
+    del opset
+    x, dtype = inputs[0], str(inputs[0].ty.dtype)
+    zero, alpha = relax.const(0, dtype), relax.const(attributes.get("alpha", 1.0), dtype)
+
+    def emit(operator: Any, *operands: Any) -> Any:
+        return builder.emit(operator(*operands))
+
+    curve = emit(
+        relax.op.subtract, emit(relax.op.exp, emit(relax.op.divide, x, alpha)), relax.const(1, dtype)
+    )
+    below = emit(relax.op.minimum, zero, emit(relax.op.multiply, alpha, curve))
+    return relax.op.add(emit(relax.op.maximum, zero, x), below)
+
+
+def _shrink(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    """x moved towards 0 by the bias where it is further from it than lambd, else 0; of integers as floats,
+    whose fraction is dropped."""
+    from tvm import relax
+
+    del opset
+    x, own = inputs[0], str(inputs[0].ty.dtype)
+    dtype = own if own.startswith("float") else "float64" if own.endswith(("32", "64")) else "float32"
+
+    def emit(operator: Any, *operands: Any) -> Any:
+        return builder.emit(operator(*operands))
+
+    wide = x if dtype == own else builder.emit(relax.op.astype(x, dtype))
+    bias, lambd = (attributes.get(name, usual) for name, usual in (("bias", 0.0), ("lambd", 0.5)))
+    far, near = relax.const(bias, dtype), relax.const(0, dtype)
+    above = emit(relax.op.greater, wide, relax.const(lambd, dtype))
+    below = emit(relax.op.less, wide, relax.const(-lambd, dtype))
+    moved = emit(relax.op.where, below, emit(relax.op.add, wide, far), near)
+    result = emit(relax.op.where, above, emit(relax.op.subtract, wide, far), moved)
+    return result if dtype == own else relax.op.astype(result, own)
+
+
 def _mish(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
     """x tanh(softplus(x)) = x n / (n + 2), n = e (e + 2), e = exp(x): nothing cancels."""
     from tvm import relax
@@ -75,8 +116,10 @@ def _log_sum_exp(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]
 
 #: Converters by operator, as :mod:`edgepack.compiler.frontend.onnx.converters` has them.
 CONVERTERS = {
+    "Celu": _celu,
     "Mish": _mish,
     "ReduceLogSumExp": _log_sum_exp,
+    "Shrink": _shrink,
     "Softplus": _softplus,
     "ThresholdedRelu": _thresholded_relu,
 }

@@ -394,7 +394,9 @@ def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpe
     specs = []
     for name, ty in zip(names, types, strict=True):
         if not isinstance(ty, relax.TensorType) or ty.shape is None:
-            raise RefusedNodesError(f"Output {name!r} is not a tensor of known shape.", hint=_STATIC, tensors=[name])
+            raise RefusedNodesError(
+                f"Output {name!r} is not a tensor of known shape.", hint=_STATIC, tensors=[name]
+            )
         try:
             shape = tuple(int(size) for size in ty.shape.values)
         except (TypeError, AttributeError) as error:

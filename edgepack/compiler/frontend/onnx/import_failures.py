@@ -123,7 +123,8 @@ class ImportFailures:
             hint="Replace the operator before export, or report the model.",
             detail="\n".join(lines),
             refused=[
-                {"operator": one.operator, "nodes": [one.node], "reason": f"{reason}: {one.form}"} for one in found
+                {"operator": one.operator, "nodes": [one.node], "reason": f"{reason}: {one.form}"}
+                for one in found
             ],
             tensors=[name for one in found for name in one.tensors if name],
         )

@@ -142,7 +142,9 @@ def _declare(model: onnx.ModelProto, values: Sequence[onnx.ValueInfoProto]) -> N
         value.CopyFrom(declared.get(value.name, value))
 
 
-def _give_nothing(model: onnx.ModelProto, node: onnx.NodeProto, values: Sequence[onnx.ValueInfoProto]) -> None:
+def _give_nothing(
+    model: onnx.ModelProto, node: onnx.NodeProto, values: Sequence[onnx.ValueInfoProto]
+) -> None:
     """Has constants in the place of a node's results without elements, in place; no node where it has no
     others."""
     import onnx

@@ -62,7 +62,15 @@ OPERANDS: Mapping[str, Mapping[int, str]] = {
 }
 
 #: What stands in a ``--const`` to copy; 1 for the others.
-_NUMBERS = {"padding": 0, "starts": 0, "start": 0, "training mode": 0, "ratio": 0, "diagonal": 0, "lower edge": 0}
+_NUMBERS = {
+    "padding": 0,
+    "starts": 0,
+    "start": 0,
+    "training mode": 0,
+    "ratio": 0,
+    "diagonal": 0,
+    "lower edge": 0,
+}
 
 #: Operators whose result does not depend on the values of their operand.
 _SHAPES = ("Shape", "Size")
@@ -134,7 +142,9 @@ def _sentence(node: onnx.NodeProto, operands: Sequence[_Operand]) -> tuple[str, 
     names = _listed([repr(name) for name in list(inputs)[:4]])
     plural = len(whats) > 1 or whats[0] in _PLURAL
     given = all(one.name == one.inputs[0].name for one in operands)
-    source = f"the model's input{'s' if len(inputs) > 1 else ''} {names}" if given else f"computed from {names}"
+    source = (
+        f"the model's input{'s' if len(inputs) > 1 else ''} {names}" if given else f"computed from {names}"
+    )
     if all(_is_small(value) for value, _ in inputs.values()):
         pairs = (f"{name}={_numbers(value, _NUMBERS.get(what, 1))}" for name, (value, what) in inputs.items())
         options = " ".join(f"--const {shlex.quote(pair)}" for pair in pairs)

@@ -49,6 +49,7 @@ __all__ = ["CONTROL_FLOW", "REWRITES", "apply", "unroll"]
 #: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "AffineGrid"): grid_sample.affine_grid,
+    ("", "AveragePool"): automatic_padding.pool,
     ("", "BatchNormalization"): forms.batch_normalization,
     ("", "Cast"): storage_types.cast,
     ("", "CastLike"): storage_types.cast,
@@ -72,8 +73,9 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Loop"): control_flow.loop,
     ("", "LayerNormalization"): norms.layer_normalization,
     ("", "LpNormalization"): decompose.lp_normalization,
+    ("", "LpPool"): automatic_padding.pool,
     ("", "MatMul"): dynamic_products.matmul,
-    ("", "MaxPool"): sampling.max_pool_with_indices,
+    ("", "MaxPool"): automatic_padding.max_pool,
     ("", "MaxUnpool"): sampling.max_unpool,
     ("", "Mod"): forms.floor_mod,
     ("", "OneHot"): decompose.one_hot,

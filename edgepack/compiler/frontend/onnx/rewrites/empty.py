@@ -41,9 +41,7 @@ def settle_empty(model: onnx.ModelProto) -> bool:
 def _concerns(editor: Editor, node: onnx.NodeProto) -> bool:
     """Whether a node may have to do with nothing."""
     old_slice = node.op_type == "Slice" and len(node.input) == 1
-    return (
-        old_slice or node.op_type == "Compress" or any(map(editor.is_empty, (*node.input, *node.output)))
-    )
+    return old_slice or node.op_type == "Compress" or any(map(editor.is_empty, (*node.input, *node.output)))
 
 
 def check_empty_operands(model: onnx.ModelProto) -> None:
@@ -87,7 +85,9 @@ def _constant_inputs(editor: Editor) -> bool:
     for node in editor.model.graph.node if found else ():
         for place, name in enumerate(node.input):
             if name in found and node.op_type not in _SERVED - {"Concat", "Shape", "Size"}:
-                found[name] = found[name] or editor.const(np.zeros(editor.shape(name) or (), editor.dtype(name)))
+                found[name] = found[name] or editor.const(
+                    np.zeros(editor.shape(name) or (), editor.dtype(name))
+                )
                 node.input[place] = found[name]
                 changed = True
     return changed

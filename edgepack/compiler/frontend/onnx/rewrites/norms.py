@@ -45,7 +45,13 @@ def layer_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     if len(weights) > 1:
         y = editor.op("Add", y, weights[1])
     results = [y, mean, editor.op("Div", editor.scalar(1, dtype), root)][: len(node.output)]
-    return [results[0], *(_as_declared(editor, one, dtype, name) for one, name in zip(results[1:], node.output[1:], strict=True))]
+    return [
+        results[0],
+        *(
+            _as_declared(editor, one, dtype, name)
+            for one, name in zip(results[1:], node.output[1:], strict=True)
+        ),
+    ]
 
 
 def rms_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -61,7 +67,9 @@ def rms_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | N
     stored = _stored(editor, scale, shape[axis:]) if axis else None
     if stored is not None:
         return [editor.op("RMSNormalization", x, stored, **values | {"axis": axis})]
-    return [editor.op("Mul", editor.op("Div", x, _root(editor, x, (shape, axis), editor.dtype(x), values)), scale)]
+    return [
+        editor.op("Mul", editor.op("Div", x, _root(editor, x, (shape, axis), editor.dtype(x), values)), scale)
+    ]
 
 
 def _stored(editor: Editor, name: str, shape: Sequence[int]) -> str | None:
