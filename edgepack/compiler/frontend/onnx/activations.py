@@ -61,6 +61,39 @@ def _shrink(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], ops
     return result if dtype == own else relax.op.astype(result, own)
 
 
+def _prelu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    """The slope times what is below 0, of integers and scalars too. None where TVM's own operator serves."""
+    from tvm import relax
+
+    del attributes, opset
+    x, slope = inputs
+    dtype, rank = str(x.ty.dtype), len(x.ty.shape)
+    if dtype.startswith("float") and rank:
+        return None
+    below = builder.emit(relax.op.less(x, relax.const(0, dtype)))
+    return relax.op.where(below, builder.emit(relax.op.multiply(x, slope)), x)
+
+
+def _selu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    """gamma times x where that is above 0, else alpha (exp(x) - 1), in float64; None of float32, which TVM's own
+    conversion serves."""
+    from tvm import relax
+
+    del opset
+    x, dtype = inputs[0], str(inputs[0].ty.dtype)
+    if dtype != "float64":
+        return None
+    alpha = relax.const(attributes.get("alpha", 1.6732632423543772), dtype)
+
+    def emit(operator: Any, *operands: Any) -> Any:
+        return builder.emit(operator(*operands))
+
+    less = emit(relax.op.subtract, emit(relax.op.exp, x), relax.const(1, dtype))
+    above = emit(relax.op.greater, x, relax.const(0, dtype))
+    both = emit(relax.op.where, above, x, emit(relax.op.multiply, alpha, less))
+    return relax.op.multiply(relax.const(attributes.get("gamma", 1.0507009873554805), dtype), both)
+
+
 def _mish(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
     """x tanh(softplus(x)) = x n / (n + 2), n = e (e + 2), e = exp(x): nothing cancels."""
     from tvm import relax
@@ -118,7 +151,9 @@ def _log_sum_exp(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]
 CONVERTERS = {
     "Celu": _celu,
     "Mish": _mish,
+    "PRelu": _prelu,
     "ReduceLogSumExp": _log_sum_exp,
+    "Selu": _selu,
     "Shrink": _shrink,
     "Softplus": _softplus,
     "ThresholdedRelu": _thresholded_relu,
