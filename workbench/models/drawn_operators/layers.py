@@ -92,7 +92,7 @@ def _conv_transpose(draw: NodeDraw) -> Operator:
     axes = draw.draw(1, 2, 2)
     attributes, image = _windows(draw, axes)
     groups, inner, outer = draw.draw(1, 1, 2), draw.whole(1, 4), draw.whole(1, 4)
-    given = [draw.input(summands(draw, _FLOAT, [1, groups * inner, *image], part=0.01), constant=0)]
+    given = [draw.input(draw.numbers("float32", [1, groups * inner, *image], special=False), constant=0)]
     weights = draw.numbers("float32", [groups * inner, outer, *attributes["kernel_shape"]], special=False)
     given.append(draw.input(weights, constant=0.8))
     if draw.chance():

@@ -71,7 +71,8 @@ def _softmax(draw: NodeDraw) -> Operator:
     values = draw.numbers(draw.type_of(), shape)
     if draw.operator == "Hardmax":
         values = without_nan(values)
-    return draw.done([draw.input(values, constant=0)], **draw.attributes(axis=axis))
+    attributes = draw.attributes(axis=axis) if len(shape) > 1 else {"axis": axis}  # the default was 1
+    return draw.done([draw.input(values, constant=0)], **attributes)
 
 
 @REDUCTIONS.of("CumSum")

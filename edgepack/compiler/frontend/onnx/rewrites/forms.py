@@ -254,9 +254,11 @@ def scalar_axes(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def split_of_nothing(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Split without the parts that have no elements, which the importer cannot make."""
+    """Split without the parts that have no elements, which the importer cannot make, nor a part alone."""
     import numpy as np
 
+    if len(node.output) == 1:
+        return [node.input[0]]
     shape, values = editor.shape(node.input[0]), attributes(node)
     given = editor.constant(node.input[1]) if len(node.input) > 1 else values.get("split")
     if shape is None or given is None or all(given):
