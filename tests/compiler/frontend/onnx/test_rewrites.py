@@ -95,7 +95,7 @@ def test_every_rewrite_is_tested() -> None:
     empty = {"Split"}  # test_parts_of_a_split_may_have_no_element
     others = {"Elu", *chains, *dynamic, *empty}  # Celu is made of Elu
     assert operators - REWRITTEN.keys() - SAMPLE.keys() == others
-    assert REWRITTEN.keys() <= operators
+    assert REWRITTEN.keys() - {"Slice"} <= operators  # in_recent_forms
 
 
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, names in REWRITTEN.items() for name in names])
