@@ -110,9 +110,11 @@ def _attributes(schema: Any) -> dict[str, bool]:
 
 @cache
 def _types(schema: Any, index: int) -> frozenset[int]:
-    """Element types of an input that is a tensor."""
+    """Element types of an input that is a tensor, also those that came later: the importer knows all."""
     import onnx
 
-    names = {text[7:-1].upper() for text in schema.inputs[index].types if text.startswith("tensor(")}
+    newest = onnx.defs.get_schema(schema.name, "").inputs[index:][:1]
+    texts = {text for formal in (schema.inputs[index], *newest) for text in formal.types}
+    names = {text[7:-1].upper() for text in texts if text.startswith("tensor(")}
     names |= _ALSO.get(schema.name, set()) if names else set()
     return frozenset(onnx.TensorProto.DataType.Value(name) for name in names)

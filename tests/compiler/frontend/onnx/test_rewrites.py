@@ -63,7 +63,6 @@ REWRITTEN = {
                "resize_channels_last_uint8", "resize_antialias_uint8", "resize_antialias_int32",
                "resize_down_opset10", "resize_nearest_undecided", "resize_crop", "resize_crop_axes"],
     "RoiAlign": ["roialign_scaled"],
-    "Slice": ["slice_opset9"],
     "Unsqueeze": ["unsqueeze_scalar"],
     "Upsample": ["upsample_nearest", "upsample_linear"],
     "Attention": [name for name in CONTRIB if name.startswith("ms_attention")],
@@ -95,7 +94,7 @@ def test_every_rewrite_is_tested() -> None:
     empty = {"Split"}  # test_parts_of_a_split_may_have_no_element
     others = {"Elu", *chains, *dynamic, *empty}  # Celu is made of Elu
     assert operators - REWRITTEN.keys() - SAMPLE.keys() == others
-    assert REWRITTEN.keys() - {"Slice"} <= operators  # in_recent_forms
+    assert REWRITTEN.keys() <= operators
 
 
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, names in REWRITTEN.items() for name in names])
