@@ -119,8 +119,8 @@ def _lowered(function: PrimFunc, target: CpuTarget) -> PrimFunc:
 
 
 def _with_nan(body: Stmt) -> Stmt:
-    """Larger and smaller numbers that are NaN if one is, as those of vectors are (``emit/vector_math.py``): TVM's
-    give the second one where the first is NaN."""
+    """Larger and smaller numbers that are NaN if one is, as those of vectors are (``emit/vector_math.py``):
+    TVM's give the second one where the first is NaN."""
 
     def propagating(node: tirx.Max | tirx.Min) -> tirx.Expr:
         kind, (a, b) = type(node), (node.a, node.b)
