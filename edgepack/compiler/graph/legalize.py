@@ -16,6 +16,7 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.byte_tables import is_look_up, legalise_look_up
+from edgepack.compiler.graph.checked_calls import Legalize, legalised
 from edgepack.compiler.graph.fold import VIEWS
 from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
@@ -43,9 +44,6 @@ Attributes = dict[str, Any]
 
 #: Types of floating point numbers that are compared.
 FLOATS = frozenset({"float16", "float32", "float64"})
-
-#: TVM's type of an operator's legalisation.
-Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Call]
 
 
 def convolution_attributes(call: relax.Call) -> Attributes:
@@ -328,7 +326,11 @@ def _mean(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 
 
 def legalize(module: IRModule) -> IRModule:
-    """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
+    """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`.
+
+    Raises:
+        InternalError: an operator's function gives another type or shape than the operator.
+    """
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom |= POSITIONED | SPECIAL
     custom["relax.take"] = _take
@@ -339,4 +341,4 @@ def legalize(module: IRModule) -> IRModule:
     custom["relax.vision.roi_align"] = roi_align
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
     custom["relax.argmax"] = custom["relax.argmin"] = _largest_position
-    return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)
+    return legalised(module, custom, VIEWS)

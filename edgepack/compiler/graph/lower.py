@@ -12,6 +12,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import SBlockRealize
 from tvm.tirx import PrimFunc, SeqStmt
 
+from edgepack.compiler.graph.checked_calls import check_calls
 from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.layout import Layout
@@ -80,6 +81,9 @@ def lower(
         forms: in which the target is fast; default those that are fast everywhere.
         layout: of the module's convolutions and poolings. Those that have channels last already are left so.
         observe: is told what the module is after each group of passes.
+
+    Raises:
+        InternalError: a function does not fit its call.
     """
     asked = Asked(forms or Forms(), layout)
     fused = IRModule()
@@ -94,6 +98,7 @@ def lower(
                 module = step(module)
             if observe is not None:
                 observe(group, module)
+    check_calls(module)
     return Lowered(module, _fused_groups(fused, module), tuple(asked.warnings))
 
 

@@ -73,67 +73,91 @@ def roi_align(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     return builder.call_te(compute, data, rois, primfunc_name_hint="roi_align")
 
 
-def _samples(regions: te.Tensor, sizes: tuple[int, ...], attributes: Any) -> _Samples:
-    """The samples of each bin.
+class _Regions:
+    """Where regions lie: image, and x and y of two corners, each; formulas by region and axis (down, across).
 
     Args:
-        regions: image, and x and y of two corners, each.
+        regions: as the operator has them.
         sizes: of the image: height and width.
         attributes: of the call.
     """
-    dtype, count = str(regions.dtype), regions.shape[0]
-    bins, given = [int(n) for n in attributes.pooled_size], int(attributes.sample_ratio)
 
-    def const(value: float) -> Expr:
-        return tirx.const(value, dtype)
+    def __init__(self, regions: te.Tensor, sizes: tuple[int, ...], attributes: Any) -> None:
+        self.regions, self.sizes, self.attributes = regions, list(sizes), attributes
+        self.dtype, self.count = str(regions.dtype), regions.shape[0]
+        self.bins, self.given = [int(n) for n in attributes.pooled_size], int(attributes.sample_ratio)
 
-    def of(values: list[int], axis: Expr) -> Expr:
+    def const(self, value: float) -> Expr:
+        return tirx.const(value, self.dtype)
+
+    def of(self, values: list[int], axis: Expr) -> Expr:
         """What belongs to an axis."""
-        return const(values[0]) if values[0] == values[1] else tirx.Select(axis < 1, *map(const, values))
+        if values[0] == values[1]:
+            return self.const(values[0])
+        return tirx.Select(axis < 1, *map(self.const, values))
 
-    def corner(i: Expr, column: Expr) -> Expr:
-        return regions(i, column) * const(float(attributes.spatial_scale))
+    def corner(self, i: Expr, column: Expr) -> Expr:
+        return self.regions(i, column) * self.const(float(self.attributes.spatial_scale))
 
-    def length(i: Expr, axis: Expr) -> Expr:
-        found = corner(i, 4 - axis) - corner(i, 2 - axis)
-        if not attributes.aligned:  # a pixel at least; NaN stays
-            found = tirx.Select(found < const(1), const(1), found)
-        return found / of(bins, axis)
+    def length(self, i: Expr, axis: Expr) -> Expr:
+        """Pixels of a bin."""
+        found = self.corner(i, 4 - axis) - self.corner(i, 2 - axis)
+        if not self.attributes.aligned:  # a pixel at least; NaN stays
+            found = tirx.Select(found < self.const(1), self.const(1), found)
+        return found / self.of(self.bins, axis)
 
-    def grids(i: Expr, axis: Expr) -> Expr:
-        found = lengths(i, axis)
-        if given > 0:
-            return tirx.Select(tirx.abs(found) < const(_MANY), const(given), const(0))
-        inside = tirx.And(found > const(0), found < const(_MANY))  # not NaN
-        return tirx.Select(inside, tirx.ceil(found), const(0))
+    def grid(self, length: Expr) -> Expr:
+        """Samples of a bin of so many pixels."""
+        if self.given > 0:
+            known = tirx.abs(length) < self.const(_MANY)
+            return tirx.Select(known, self.const(self.given), self.const(0))
+        inside = tirx.And(length > self.const(0), length < self.const(_MANY))  # not NaN
+        return tirx.Select(inside, tirx.ceil(length), self.const(0))
+
+    def first(self, start: Expr, step: Expr, grid: Expr) -> Expr:
+        """The number of the sample before the one that lies at -1, or before that."""
+        if self.given > 0:
+            return self.const(0)
+        found = tirx.floor((self.const(-1) - start) / step) - self.const(1)
+        return tirx.Max(tirx.Min(found, grid), self.const(0))
+
+    def rest(self, axis: Expr, start: Expr, step: Expr, grid: Expr, first: Expr) -> Expr:
+        """Samples from the first one on to the one behind that at the image's end."""
+        if self.given > 0:
+            return tirx.const(self.given, "int32")
+        end = tirx.ceil((self.of(self.sizes, axis) - start) / step) + self.const(2)
+        inside = tirx.Min(tirx.Min(end, grid) - first, self.const(_MANY))
+        return tirx.Cast("int32", tirx.Max(inside, self.const(1)))
+
+
+def _samples(regions: te.Tensor, sizes: tuple[int, ...], attributes: Any) -> _Samples:
+    """The samples of each bin; arguments as those of :class:`_Regions`."""
+    r = _Regions(regions, sizes, attributes)
+    each, bins = (r.count, 2), (r.count, 2, max(r.bins))
+    length = te.compute(each, r.length, name="length")
+    grid = te.compute(each, lambda i, axis: r.grid(length(i, axis)), name="grid")
+
+    def steps(i: Expr, axis: Expr) -> Expr:
+        return tirx.Select(grid(i, axis) > r.const(0), length(i, axis) / grid(i, axis), r.const(1))
+
+    step = te.compute(each, steps, name="step")
 
     def starts(i: Expr, axis: Expr, at: Expr) -> Expr:
-        begin = corner(i, 2 - axis) + tirx.Cast(dtype, at) * lengths(i, axis)
-        return begin + step(i, axis) * const(0.5)
+        begin = r.corner(i, 2 - axis) + tirx.Cast(r.dtype, at) * length(i, axis)
+        known = grid(i, axis) > r.const(0)  # so that no number of a region without samples is NaN
+        return tirx.Select(known, begin + step(i, axis) * r.const(0.5), r.const(0))
 
-    def before(i: Expr, axis: Expr, at: Expr) -> Expr:
-        """The number of the sample before the one that lies at -1, or before that."""
-        if given > 0:
-            return const(0)
-        found = tirx.floor((const(-1) - start(i, axis, at)) / step(i, axis)) - const(1)
-        return tirx.Max(tirx.Min(found, grid(i, axis)), const(0))
+    start = te.compute(bins, starts, name="start")
+
+    def firsts(i: Expr, axis: Expr, at: Expr) -> Expr:
+        return r.first(start(i, axis, at), step(i, axis), grid(i, axis))
+
+    first = te.compute(bins, firsts, name="first")
 
     def counts(i: Expr, axis: Expr, at: Expr) -> Expr:
-        if given > 0:
-            return tirx.const(given, "int32")
-        end = tirx.ceil((of(list(sizes), axis) - start(i, axis, at)) / step(i, axis)) + const(2)
-        inside = tirx.Min(end, grid(i, axis)) - first(i, axis, at)
-        return tirx.Cast("int32", tirx.Max(tirx.Min(inside, const(_MANY)), const(1)))
+        return r.rest(axis, start(i, axis, at), step(i, axis), grid(i, axis), first(i, axis, at))
 
-    lengths = te.compute((count, 2), length, name="length")
-    grid = te.compute((count, 2), grids, name="grid")
-    step = te.compute(
-        (count, 2), lambda i, axis: lengths(i, axis) / tirx.Max(grid(i, axis), const(1)), name="step"
-    )
-    each = (count, 2, max(bins))
-    start = te.compute(each, starts, name="start")
-    first = te.compute(each, before, name="first")
-    return _Samples(grid, step, start, first, te.compute(each, counts, name="count"))
+    return _Samples(grid, step, start, first, te.compute(bins, counts, name="count"))
 
 
 def _share(

@@ -8,9 +8,6 @@ from typing import Any
 
 __all__ = ["CONVERTERS"]
 
-#: Mish is its operand where that is greater, in float32 and float64.
-_LARGE = 22.0
-
 
 def _softplus(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
     """Its legalisation (``graph/special_values.py``) keeps small results."""
@@ -95,19 +92,12 @@ def _selu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset
 
 
 def _mish(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
-    """x tanh(softplus(x)) = x n / (n + 2), n = e (e + 2), e = exp(x): nothing cancels."""
+    """x tanh(softplus(x))."""
     from tvm import relax
 
     del attributes, opset
-    x, dtype = inputs[0], str(inputs[0].ty.dtype)
-
-    def add(a: Any, b: Any) -> Any:
-        return builder.normalize(relax.op.add(a, b))
-
-    two = relax.const(2, dtype)
-    e = builder.emit(relax.op.exp(builder.normalize(relax.op.minimum(x, relax.const(_LARGE, dtype)))))
-    n = builder.emit(relax.op.multiply(e, add(e, two)))
-    return relax.op.multiply(x, builder.normalize(relax.op.divide(n, add(n, two))))
+    (x,) = inputs
+    return relax.op.multiply(x, builder.emit(relax.op.tanh(builder.emit(relax.op.nn.softplus(x)))))
 
 
 def _thresholded_relu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:

@@ -28,6 +28,7 @@ from edgepack.compiler.frontend.onnx.lighter_loops import lighten_loops
 from edgepack.compiler.frontend.onnx.loop_lists import stack_lists
 from edgepack.compiler.frontend.onnx.loop_ranks import keep_ranks
 from edgepack.compiler.frontend.onnx.merged_padding import merge_padding
+from edgepack.compiler.frontend.onnx.node_forms import check_forms
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
@@ -130,8 +131,9 @@ def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     check_empty_operands(model)
     check_constant_indices(model)  # of operators that rewrites make of others
     retype(model)
-    model = with_byte_tables(model)
-    return _with_shapes(model)
+    model = _with_shapes(with_byte_tables(model))
+    check_forms(model)
+    return model
 
 
 def unrolled(

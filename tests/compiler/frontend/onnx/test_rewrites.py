@@ -63,7 +63,6 @@ REWRITTEN = {
                "resize_channels_last_uint8", "resize_antialias_uint8", "resize_antialias_int32",
                "resize_down_opset10", "resize_nearest_undecided", "resize_crop", "resize_crop_axes"],
     "RoiAlign": ["roialign_scaled"],
-    "Slice": ["slice_opset9"],
     "Unsqueeze": ["unsqueeze_scalar"],
     "Upsample": ["upsample_nearest", "upsample_linear"],
     "Attention": [name for name in CONTRIB if name.startswith("ms_attention")],

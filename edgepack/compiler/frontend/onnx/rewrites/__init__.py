@@ -19,7 +19,6 @@ from edgepack.compiler.frontend.onnx.rewrites import (
     encoders,
     forms,
     grid_sample,
-    legacy,
     linear,
     linear_models,
     norms,
@@ -40,6 +39,7 @@ from edgepack.compiler.frontend.onnx.rewrites import (
     tree_ensembles,
 )
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, Rewrite
+from edgepack.compiler.frontend.onnx.rewrites.recent_forms import in_recent_forms
 
 if TYPE_CHECKING:
     import onnx
@@ -101,7 +101,6 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "ScatterElements"): scatter.scatter,
     ("", "ScatterND"): scatter.scatter,
     ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
-    ("", "Slice"): legacy.slice_attributes,
     ("", "SpaceToDepth"): forms.space_to_depth,
     ("", "TensorScatter"): caches.tensor_scatter,
     ("", "TfIdfVectorizer"): text.tf_idf_vectorizer,
@@ -184,6 +183,7 @@ def inline_known_branches(model: onnx.ModelProto) -> None:
 
 
 def apply(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model after every rewrite that matches one of its nodes."""
+    """The model after every rewrite that matches one of its nodes, in forms of a recent operator set."""
+    model = in_recent_forms(model)
     editor = Editor(model)
     return editor.run(REWRITES)

@@ -73,8 +73,9 @@ def lp_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | No
     values = attributes(node)
     x = node.input[0]
     norm = editor.reduce(f"ReduceL{values.get('p', 2)}", x, values.get("axis", -1))
-    tiny = editor.scalar(float(np.finfo(editor.dtype(x)).tiny), editor.dtype(x))
-    return [editor.op("Div", x, editor.op("Max", norm, tiny))]
+    zero, infinite = (editor.scalar(number, editor.dtype(x)) for number in (0, np.inf))
+    none = editor.op("Equal", norm, zero)  # also of numbers whose squares are
+    return [editor.op("Div", x, editor.op("Where", none, infinite, norm))]
 
 
 def local_response_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:

@@ -191,6 +191,21 @@ class Editor:
         self._written.append(onnx.helper.make_node(op_type, inputs, names, name=names[0], **attribute_values))
         return names
 
+    def again(self, node: onnx.NodeProto, inputs: Sequence[str], **changed: Any) -> list[str]:
+        """Adds a node like another one of the standard domain, of its name; the names of its outputs.
+
+        Args:
+            inputs: its own; those at the end that are "" are left out.
+            changed: attributes that are others; None for one that is left out.
+        """
+        values = {key: value for key, value in {**attributes(node), **changed}.items() if value is not None}
+        given = list(inputs)
+        while given and not given[-1]:
+            given.pop()
+        names = self.ops(node.op_type, *given, outputs=len(node.output), **values)
+        self._written[-1].name = node.name
+        return names
+
     def own(
         self, op_type: str, *inputs: str, result: tuple[np.dtype[Any], Sequence[int]], **said: Any
     ) -> str:

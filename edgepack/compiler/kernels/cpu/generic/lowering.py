@@ -29,6 +29,7 @@ from tvm.tirx.stmt import Bind, Return
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
+from edgepack.compiler.kernels.expressions.operations import FLOATS
 from edgepack.compiler.tvm_target import llvm_target
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
@@ -108,12 +109,30 @@ def implementation_of(rule: str, scheduled: PrimFunc, fused: FusedGroup, target:
 
 def _lowered(function: PrimFunc, target: CpuTarget) -> PrimFunc:
     """Flat buffers, vectors and plain loops instead of blocks."""
+    function = function.with_body(_with_nan(function.body))
     module = IRModule({"main": function.with_attr("global_symbol", "main")})
     tvm_target = llvm_target(target)
     module = tirx.transform.BindTarget(tvm_target)(module)
     with tvm_target:
         module = tvm.transform.Sequential(_passes())(module)
     return module["main"]
+
+
+def _with_nan(body: Stmt) -> Stmt:
+    """Larger and smaller numbers that are NaN if one is, as those of vectors are (``emit/vector_math.py``):
+    TVM's give the second one where the first is NaN."""
+
+    def propagating(node: tirx.Max | tirx.Min) -> tirx.Expr:
+        kind, (a, b) = type(node), (node.a, node.b)
+        if str(a.ty) not in FLOATS or isinstance(a, tirx.FloatImm):
+            return node
+        if isinstance(b, tirx.FloatImm):
+            return kind(b, a)
+        if isinstance(b, TensorLoad):  # the short one is written twice
+            a, b = b, a
+        return tirx.Select(tirx.isnan(a), a, kind(a, b))
+
+    return tvm_ffi.structural_map(body, [(tirx.Max, propagating), (tirx.Min, propagating)])
 
 
 def _statements(statement: Stmt) -> list[Stmt]:
