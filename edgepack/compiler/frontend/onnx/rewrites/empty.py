@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["check_empty_operands", "settle_empty"]
+__all__ = ["as_the_standard_says", "check_empty_operands", "settle_empty"]
 
 #: Operators whose first operand says what there is to compute, or is passed on as it is.
 _SERVED = {"Concat", "ConstantOfShape", "Identity", "If", "Loop", "Range", "Shape", "Size", REGION}
@@ -36,6 +36,25 @@ def settle_empty(model: onnx.ModelProto) -> bool:
         editor.run(dict.fromkeys(kinds, _settled))
         changed = changed or editor.changed
     return changed
+
+
+def as_the_standard_says(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model for ONNX Runtime, without nodes that it gets wrong where they read nothing; itself if it has none.
+
+    It ends the process for a recurrent layer without steps or sequences, or has 0 for the states that it begins
+    with; and it leaves out the factor of a Gemm's third operand.
+    """
+    import onnx
+
+    if not any(node.op_type in _WRONG_IN_ONNXRUNTIME for node in model.graph.node):
+        return model
+    editor = Editor(model)
+    wrong = [n for n in model.graph.node if n.op_type in _WRONG_IN_ONNXRUNTIME and editor.is_empty(n.input[0])]
+    if not wrong:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return Editor(copy).run({("", operator): _settled for operator in _WRONG_IN_ONNXRUNTIME})
 
 
 def _concerns(editor: Editor, node: onnx.NodeProto) -> bool:
@@ -267,6 +286,8 @@ def _recurrent(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         results.append(start or (_filled(editor, str(name), 0) if name else ""))
     return results
 
+
+_WRONG_IN_ONNXRUNTIME = ("GRU", "Gemm", "LSTM", "RNN")
 
 #: By operator, what a node becomes that has elements for a result.
 _OF_NOTHING: dict[str, Rewrite] = {
