@@ -79,7 +79,7 @@ def check_empty_operands(model: onnx.ModelProto) -> None:
         if node.domain not in ("", "ai.onnx") or node.op_type in _SERVED or not node.input:
             continue
         shapes = [editor.shape(name) for name in node.output if name]
-        if not editor.is_empty(node.input[0]) or any(shape is None or 0 in shape for shape in shapes):
+        if not editor.is_empty(node.input[0]) or None in shapes or all(0 in (one or ()) for one in shapes):
             continue
         _refuse(editor, node, index)
 
