@@ -134,10 +134,11 @@ def bind(model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: M
         shape = tuple(shapes[item.name]) if item.name in shapes else _resolved(item, sizes)
         if item.name not in shapes and 0 in (item.shape or ()):
             # Of no elements, or open: exporters wrote 0 for a size that they did not know.
+            suggested, none = suggested_shape(item, sizes), f"{item.name}={_comma(shape)}"
             raise ModelError(
                 f"Input {item.name!r} has a dimension of size 0: its shape is {_comma(shape)}.",
-                hint=f"Choose its size, for example: --shape {suggested_shape(item, sizes)}; or, if it has no "
-                f"elements: --shape {item.name}={_comma(shape)}",
+                hint=f"Choose its size, for example: --shape {suggested}; "
+                f"or, if it has no elements: --shape {none}",
             )
         bound[item.name] = shape
     _write(model, bound)

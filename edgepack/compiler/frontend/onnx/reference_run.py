@@ -11,8 +11,8 @@ from edgepack.compiler.frontend.onnx.custom_reference import run_with_custom
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.machine_independent import machine_independent
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level, create_session
-from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.onnx.rewrites.empty import as_the_standard_says
+from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.onnx.storage_types import as_bytes, from_bytes, has_storage_types
 from edgepack.errors import ModelError
 from edgepack.plan.custom import CustomOperator

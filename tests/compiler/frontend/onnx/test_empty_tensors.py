@@ -1,4 +1,5 @@
-"""Tensors without elements: slices that end before they start, empty parts, sums over nothing, loops of no trip."""
+"""Tensors without elements: slices that end before they start, empty parts, sums over nothing, loops of no
+trip."""
 
 from __future__ import annotations
 
@@ -47,7 +48,14 @@ def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     gives(INPUTS["x"], "Concat", e, x, e, axis=0)
     gives(empty, "Concat", e, e, axis=0)
     gives(np.maximum(INPUTS["x"], 0), "Relu", g.op("Concat", x, g.op("Add", e, g.weight(1, 4)), axis=0))
-    for op, over in {"Sum": 0, "Prod": 1, "Max": -np.inf, "Min": np.inf, "L2": 0, "LogSumExp": -np.inf}.items():
+    for op, over in {
+        "Sum": 0,
+        "Prod": 1,
+        "Max": -np.inf,
+        "Min": np.inf,
+        "L2": 0,
+        "LogSumExp": -np.inf,
+    }.items():
         gives(full((1, 4), over), f"Reduce{op}", e, g.const([0]))
     gives(full((), 0), "ReduceL1", e, keepdims=0)
     gives(np.zeros((0, 1), np.float32), "ReduceMean", e, g.const([1]))
@@ -71,7 +79,13 @@ def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     gives(INPUTS["x"], "ScatterND", x, g.const(np.zeros((0, 1), np.int64)), e)
     gives(INPUTS["x"], "ScatterElements", x, g.const(np.zeros((0, 4), np.int64)), e)
     gives(np.asarray([0, 4]), "Shape", e)
-    gives(np.zeros((0, 4), bool), "Where", g.op("Greater", e, number), g.op("IsNaN", e), g.const(np.asarray(True)))
+    gives(
+        np.zeros((0, 4), bool),
+        "Where",
+        g.op("Greater", e, number),
+        g.op("IsNaN", e),
+        g.const(np.asarray(True)),
+    )
     gives(empty, "Softmax", e, axis=0)
     scored = g.op("Reshape", e, g.const([1, 1, 0]), allowzero=1)
     gives(np.zeros((0, 3), np.int64), "NonMaxSuppression", g.const(np.zeros((1, 0, 4), np.float32)), scored)

@@ -237,7 +237,9 @@ def test_a_recurrent_layer_of_doubles_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_all_nodes_that_the_importer_refuses_are_named_at_once(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_nodes_that_the_importer_refuses_are_named_at_once(
+    named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not the Sinh, which reads what stands in for the second Tan; also of nodes without names."""
     g = Graph("two")
     x = g.input("x", [2, 4])
@@ -258,7 +260,10 @@ def test_all_nodes_that_the_importer_refuses_are_named_at_once(named: bool, monk
     with pytest.raises(RefusedNodesError) as caught:
         import_model(model)
     error = caught.value
-    assert error.message == "edgepack cannot compile 2 nodes of the model: not with such operands and attributes."
+    assert (
+        error.message
+        == "edgepack cannot compile 2 nodes of the model: not with such operands and attributes."
+    )
     assert set(error.tensors) == {"first", "second"}
     assert [one["operator"] for one in error.refused] == ["Tan", "Tan"]
     if named:

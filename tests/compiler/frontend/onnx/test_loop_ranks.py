@@ -17,7 +17,9 @@ from workbench.models.builder import Graph
 INPUTS = {"x": np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32)}
 
 
-def _info(name: str, element: int = TensorProto.FLOAT, shape: Sequence[int] | None = None) -> onnx.ValueInfoProto:
+def _info(
+    name: str, element: int = TensorProto.FLOAT, shape: Sequence[int] | None = None
+) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, element, shape)
 
 
@@ -45,7 +47,12 @@ def _branches(ranks: tuple[int, int], reader: str) -> onnx.ModelProto:
         result = _info(f"{name}_truth" if reader == "condition" else f"{name}_number", element)
         return helper.make_graph(nodes[: 4 if reader == "condition" else 3], name, [], [result])
 
-    found = g.op("If", positive, then_branch=branch("a", ranks[0], "MatMul", w), else_branch=branch("b", ranks[1], "Neg"))
+    found = g.op(
+        "If",
+        positive,
+        then_branch=branch("a", ranks[0], "MatMul", w),
+        else_branch=branch("b", ranks[1], "Neg"),
+    )
     if reader == "factor":
         g.output(g.op("Mul", x, found, name="y"))
     elif reader == "part":
@@ -57,7 +64,9 @@ def _branches(ranks: tuple[int, int], reader: str) -> onnx.ModelProto:
     return g.model()
 
 
-def _loop(before: Sequence[int], behind: Sequence[int], condition: Sequence[int], trips: str) -> onnx.ModelProto:
+def _loop(
+    before: Sequence[int], behind: Sequence[int], condition: Sequence[int], trips: str
+) -> onnx.ModelProto:
     """A loop that carries a number of one shape before a trip, and of another one behind it.
 
     Args:
@@ -84,7 +93,12 @@ def _loop(before: Sequence[int], behind: Sequence[int], condition: Sequence[int]
             helper.make_node("Reshape", ["larger", "condition"], ["goes_on"]),
         ],
         "body",
-        [_info("trip", TensorProto.INT64, []), _info("on", TensorProto.BOOL, []), _info("a"), _info("b", shape=[3, 4])],
+        [
+            _info("trip", TensorProto.INT64, []),
+            _info("on", TensorProto.BOOL, []),
+            _info("a"),
+            _info("b", shape=[3, 4]),
+        ],
         [_info("goes_on", TensorProto.BOOL), _info("a_on"), _info("b_on")],
     )
     count = {"counted": lambda: g.const(100), "given": lambda: g.input("n", [], "int64"), "": str}[trips]()
@@ -113,7 +127,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 @pytest.mark.parametrize("name", MODELS)
 def test_against_onnxruntime(compiled: Compiled, name: str) -> None:
     for sign in (1, -1):
-        inputs = {"x": sign * INPUTS["x"], **({"n": np.asarray(4)} if name == "a loop of given trips" else {})}
+        inputs = {
+            "x": sign * INPUTS["x"],
+            **({"n": np.asarray(4)} if name == "a loop of given trips" else {}),
+        }
         got, expected = compiled.run(name, inputs), compiled.expected(name, inputs)
         for output, value in expected.items():
             assert got[output].shape == value.shape, output

@@ -30,7 +30,9 @@ def _norms() -> onnx.ModelProto:
     g = Graph("norms")
     for number, (shape, factor, summand, axis) in enumerate(NORMS.values()):
         x = g.input(f"x{number}", shape)
-        constants = [g.const(g.rng.normal(1, 0.5, size).astype(np.float32)) for size in (factor, summand or ())]
+        constants = [
+            g.const(g.rng.normal(1, 0.5, size).astype(np.float32)) for size in (factor, summand or ())
+        ]
         used = constants[: 1 if summand is None else 2]
         g.output(g.op("LayerNormalization", x, *used, axis=axis, name=f"y{number}"))
         if number:
@@ -110,7 +112,9 @@ def test_reductions_are_numpys(compiled: Compiled, dtype: str) -> None:
         )
         for op, value in zip(REDUCTIONS, expected, strict=True):
             found = got[f"{op}_{name}"]
-            np.testing.assert_allclose(found, value.astype(dtype), rtol=1e-5, atol=1e-6, err_msg=f"{op} {name}")
+            np.testing.assert_allclose(
+                found, value.astype(dtype), rtol=1e-5, atol=1e-6, err_msg=f"{op} {name}"
+            )
 
 
 def test_lengths_of_negative_integers(compiled: Compiled) -> None:

@@ -50,7 +50,11 @@ REFUSED: Mapping[str, tuple[Callable[[], onnx.ModelProto], str, str]] = {
     ),
     "CumSum": (lambda: _of("CumSum", [3, 4], "a"), "its axis is", "--const a=1"),
     "ReduceSum": (lambda: _of("ReduceSum", [3, 4], "a:1"), "its axes are", "--const a=1"),
-    "Slice": (lambda: _of("Slice", [3, 4], "s:2", "e:2"), "its starts and ends are", "--const s=0,0 --const e=1,1"),
+    "Slice": (
+        lambda: _of("Slice", [3, 4], "s:2", "e:2"),
+        "its starts and ends are",
+        "--const s=0,0 --const e=1,1",
+    ),
     "Unsqueeze": (lambda: _of("Unsqueeze", [3, 4], "a:1"), "its axes are", "--const a=1"),
     "a name with a space": (lambda: _of("Tile", [3, 4], "my n:2"), "'my n'", "--const 'my n=1,1'"),
 }

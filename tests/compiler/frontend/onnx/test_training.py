@@ -15,13 +15,18 @@ from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from workbench.models.builder import Graph
 
 
-def _dropout(opset: int, ratio: float | None = None, mode: bool | None = None, **about: Any) -> onnx.ModelProto:
+def _dropout(
+    opset: int, ratio: float | None = None, mode: bool | None = None, **about: Any
+) -> onnx.ModelProto:
     """Its mode and ratio as the opset has them: operands, or attributes."""
     g = Graph("dropout", opset=opset)
     x = g.input("x", [2, 3])
     operands = []
     if opset >= 12:
-        operands = ["" if ratio is None else g.const(ratio), "" if mode is None else g.const(np.asarray(mode))]
+        operands = [
+            "" if ratio is None else g.const(ratio),
+            "" if mode is None else g.const(np.asarray(mode)),
+        ]
     elif ratio is not None:
         about["ratio"] = ratio
     g.output(g.op("Dropout", x, *operands, name="y", **about))
@@ -72,7 +77,9 @@ def test_what_drops_nothing_passes_its_operand_on(name: str) -> None:
 
 def test_a_mask_of_training_that_drops_nothing_is_one_of_bools() -> None:
     g = Graph("mask", opset=13)
-    names = g.ops("Dropout", g.input("x", [2, 3]), g.const(0.0), g.const(np.asarray(True)), outputs=2, name="y")
+    names = g.ops(
+        "Dropout", g.input("x", [2, 3]), g.const(0.0), g.const(np.asarray(True)), outputs=2, name="y"
+    )
     for name, dtype in zip(names, ("float32", "bool"), strict=True):
         g.output(name, dtype)
     assert [spec.dtype for spec in import_model(g.model()).signature.outputs] == ["float32", "bool"]
@@ -96,7 +103,10 @@ def test_a_mode_that_is_a_constant_around_a_graph_counts_inside(inside: str) -> 
     if inside == "If":
         other = [helper.make_node("Neg", [x], ["negative"])]
         results = [helper.make_tensor_value_info("negative", TensorProto.FLOAT, [3, 4])]
-        branches = {"then_branch": graph(x, []), "else_branch": helper.make_graph(other, "other", [], results)}
+        branches = {
+            "then_branch": graph(x, []),
+            "else_branch": helper.make_graph(other, "other", [], results),
+        }
         condition = g.op("Greater", g.op("ReduceSum", x, keepdims=0), g.const(0.0))
         g.output(g.op("If", condition, name="y", **branches))
     else:

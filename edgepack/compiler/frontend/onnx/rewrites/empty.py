@@ -1,8 +1,8 @@
 """Tensors without elements: what is computed of them is known, whatever computes it.
 
-A value of whose shape an extent is 0 becomes a constant, and what reads it does without: a concatenation has a
-part less, a sum over nothing is 0, a product over nothing is 0, a padded one is its padding. No kernel and no
-importer behind this meets such an operand; what the standard defines no result for is refused.
+A value of whose shape an extent is 0 becomes a constant, and what reads it does without: a concatenation
+has a part less, a sum or a product over nothing is 0, a padded one is its padding. No kernel and no importer
+behind this meets such an operand; what the standard defines no result for is refused.
 """
 
 from __future__ import annotations
@@ -39,17 +39,20 @@ def settle_empty(model: onnx.ModelProto) -> bool:
 
 
 def as_the_standard_says(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model for ONNX Runtime, without nodes that it gets wrong where they read nothing; itself if it has none.
+    """A model for ONNX Runtime, without nodes that it gets wrong where they read nothing; itself if it has
+    none.
 
-    It ends the process for a recurrent layer without steps or sequences, or has 0 for the states that it begins
-    with; and it leaves out the factor of a Gemm's third operand.
+    It ends the process for a recurrent layer without steps or sequences, or has 0 for the states that it
+    begins with; and it leaves out the factor of a Gemm's third operand.
     """
     import onnx
 
     if not any(node.op_type in _WRONG_IN_ONNXRUNTIME for node in model.graph.node):
         return model
     editor = Editor(model)
-    wrong = [n for n in model.graph.node if n.op_type in _WRONG_IN_ONNXRUNTIME and editor.is_empty(n.input[0])]
+    wrong = [
+        n for n in model.graph.node if n.op_type in _WRONG_IN_ONNXRUNTIME and editor.is_empty(n.input[0])
+    ]
     if not wrong:
         return model
     copy = onnx.ModelProto()
@@ -60,9 +63,7 @@ def as_the_standard_says(model: onnx.ModelProto) -> onnx.ModelProto:
 def _concerns(editor: Editor, node: onnx.NodeProto) -> bool:
     """Whether a node may have to do with nothing."""
     old_slice = node.op_type == "Slice" and len(node.input) == 1
-    return (
-        old_slice or node.op_type == "Compress" or any(map(editor.is_empty, (*node.input, *node.output)))
-    )
+    return old_slice or node.op_type == "Compress" or any(map(editor.is_empty, (*node.input, *node.output)))
 
 
 def check_empty_operands(model: onnx.ModelProto) -> None:
@@ -87,8 +88,8 @@ def check_empty_operands(model: onnx.ModelProto) -> None:
 def _refuse(editor: Editor, node: onnx.NodeProto, index: int) -> NoReturn:
     shape = " x ".join(map(str, editor.shape(node.input[0]) or ()))
     raise RefusedNodesError(
-        f"The {node.op_type} node {node_name(node, index)} cannot be compiled: its operand is a tensor of {shape}, "
-        "which has no elements, and the standard defines no result of that.",
+        f"The {node.op_type} node {node_name(node, index)} cannot be compiled: its operand is a tensor of "
+        f"{shape}, which has no elements, and the standard defines no result of that.",
         hint="Export the model with larger inputs, or without what leaves nothing before the node.",
         tensors=[name for name in node.output if name],
     )
@@ -106,7 +107,9 @@ def _constant_inputs(editor: Editor) -> bool:
     for node in editor.model.graph.node if found else ():
         for place, name in enumerate(node.input):
             if name in found and node.op_type not in _SERVED - {"Concat", "Shape", "Size"}:
-                found[name] = found[name] or editor.const(np.zeros(editor.shape(name) or (), editor.dtype(name)))
+                found[name] = found[name] or editor.const(
+                    np.zeros(editor.shape(name) or (), editor.dtype(name))
+                )
                 node.input[place] = found[name]
                 changed = True
     return changed
@@ -157,7 +160,7 @@ def _compress(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def _slice(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """A Slice of opset 9 that ends before it starts, of which inference says that it has a negative extent."""
+    """A Slice of opset 9 that ends before it starts: its extent is inferred to be negative."""
     import numpy as np
 
     values, shape = attributes(node), editor.shape(node.input[0])
@@ -287,6 +290,7 @@ def _recurrent(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     return results
 
 
+#: Operators that ONNX Runtime gets wrong where they read nothing.
 _WRONG_IN_ONNXRUNTIME = ("GRU", "Gemm", "LSTM", "RNN")
 
 #: By operator, what a node becomes that has elements for a result.

@@ -1,7 +1,7 @@
 """LayerNormalization and RMSNormalization whose factor and summand are broadcast, and their other results.
 
-The importer takes the number of normalised dimensions from the factor's rank: one of lower rank than that would
-be another normalisation, without an error.
+The importer takes the number of normalised dimensions from the factor's rank: one of lower rank than that
+would be another normalisation, without an error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["layer_normalization", "rms_normalization"]
 
-#: Elements of the largest factor that is stored as often as it is used: one kernel normalises then. Above that
-#: it is a product behind the normalisation, which takes another pass, and no memory.
+#: Elements of the largest factor that is stored as often as it is used: one kernel normalises then. Above
+#: that it is a product behind the normalisation, which takes another pass, and no memory.
 STORED = 4096
 
 
@@ -45,7 +45,13 @@ def layer_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     if len(weights) > 1:
         y = editor.op("Add", y, weights[1])
     results = [y, mean, editor.op("Div", editor.scalar(1, dtype), root)][: len(node.output)]
-    return [results[0], *(_as_declared(editor, one, dtype, name) for one, name in zip(results[1:], node.output[1:], strict=True))]
+    return [
+        results[0],
+        *(
+            _as_declared(editor, one, dtype, name)
+            for one, name in zip(results[1:], node.output[1:], strict=True)
+        ),
+    ]
 
 
 def rms_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -61,7 +67,9 @@ def rms_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | N
     stored = _stored(editor, scale, shape[axis:]) if axis else None
     if stored is not None:
         return [editor.op("RMSNormalization", x, stored, **values | {"axis": axis})]
-    return [editor.op("Mul", editor.op("Div", x, _root(editor, x, (shape, axis), editor.dtype(x), values)), scale)]
+    return [
+        editor.op("Mul", editor.op("Div", x, _root(editor, x, (shape, axis), editor.dtype(x), values)), scale)
+    ]
 
 
 def _stored(editor: Editor, name: str, shape: Sequence[int]) -> str | None:
