@@ -22,6 +22,12 @@ __all__ = ["as_the_standard_says", "check_empty_operands", "settle_empty"]
 #: Operators whose first operand says what there is to compute, or is passed on as it is.
 _SERVED = {"Concat", "ConstantOfShape", "Identity", "If", "Loop", "Range", "Shape", "Size", REGION}
 
+#: Operators that make nothing of something by sizes that are wrong, which their own checks say.
+_OF_WINDOWS = {
+    *("AveragePool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "LpPool", "MaxPool"),
+    *("MaxRoiPool", "MaxUnpool", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
+}
+
 
 def settle_empty(model: onnx.ModelProto) -> bool:
     """Replaces values without elements, and what is computed of these alone, in place; whether there was any.
@@ -121,6 +127,10 @@ def _settled(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     if passed_on or node.op_type == REGION:
         return None
     outputs = [str(name) for name in node.output]
+    if node.op_type in _OF_WINDOWS:
+        operands = node.input[: 1 if node.op_type in ("Resize", "Upsample") else 2]
+        if not any(editor.is_empty(name) for name in operands if name):
+            return None
     if all(editor.is_empty(name) for name in outputs if name):
         return [_filled(editor, name, 0) if name else "" for name in outputs]
     rewrite = _OF_NOTHING.get(node.op_type) if node.domain in ("", "ai.onnx") else None
