@@ -49,8 +49,8 @@ class OutputCheck:
 
     @property
     def vacuous(self) -> bool:
-        """Whether zeros would pass: the tolerance exceeds every recorded value."""
-        return self.atol + self.rtol * self.max_abs_ref > self.max_abs_ref
+        """Whether zeros would pass: the tolerance exceeds every recorded value, of which there is one."""
+        return self.elements > 0 and self.atol + self.rtol * self.max_abs_ref > self.max_abs_ref
 
 
 @dataclass(frozen=True)

@@ -147,14 +147,14 @@ def _group_norm(draw: NodeDraw) -> Operator:
 @LAYERS.of("LRN")
 def _response(draw: NodeDraw) -> Operator:
     shape = [1, draw.whole(1, 7), *draw.shape(2, 2, empty=False)]
-    x = draw.input(summands(draw, _FLOAT, shape), constant=0)
+    x = draw.input(draw.numbers("float32", shape, special=False), constant=0)
     return draw.done([x], size=draw.draw(1, 3, 5), **draw.attributes(alpha=0.01, beta=0.6, bias=1.5))
 
 
 @LAYERS.of("Resize")
 def _resize(draw: NodeDraw) -> Operator:
     shape = [1, draw.whole(1, 3), draw.whole(1, 7), draw.whole(1, 7)]
-    x = draw.input(summands(draw, _FLOAT, shape), constant=0)
+    x = draw.input(draw.numbers("float32", shape, special=False), constant=0)
     mode = draw.draw("nearest", "linear", "cubic") if draw.opset >= 11 else draw.draw("nearest", "linear")
     scales = [1.0, 1.0, draw.draw(0.5, 1.0, 1.5, 2.0, 3.0), draw.draw(0.5, 1.0, 2.0, 2.5)]
     if draw.opset < 11:

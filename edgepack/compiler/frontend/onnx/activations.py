@@ -72,8 +72,8 @@ def _prelu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opse
 
 
 def _selu(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
-    """gamma times x where that is above 0, else alpha (exp(x) - 1), in float64; None of float32, which TVM's own
-    conversion serves."""
+    """gamma times x where that is above 0, else alpha (exp(x) - 1), in float64; None of float32, which TVM's
+    own conversion serves."""
     from tvm import relax
 
     del opset

@@ -132,10 +132,13 @@ def bind(model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: M
     bound = {}
     for item in inputs:
         shape = tuple(shapes[item.name]) if item.name in shapes else _resolved(item, sizes)
-        if any(size <= 0 for size in shape):
+        if item.name not in shapes and 0 in (item.shape or ()):
+            # Of no elements, or open: exporters wrote 0 for a size that they did not know.
+            suggested, none = suggested_shape(item, sizes), f"{item.name}={_comma(shape)}"
             raise ModelError(
-                f"Input {item.name!r} has a dimension of size {min(shape)}: its shape is {_comma(shape)}.",
-                hint=f"Give it a shape without empty dimensions: --shape {suggested_shape(item, sizes)}.",
+                f"Input {item.name!r} has a dimension of size 0: its shape is {_comma(shape)}.",
+                hint=f"Choose its size, for example: --shape {suggested}; "
+                f"or, if it has no elements: --shape {none}",
             )
         bound[item.name] = shape
     _write(model, bound)
@@ -169,15 +172,15 @@ def _check_names(
                 f"--dim: no input of the model has a dimension {name!r}.",
                 hint=_nearest(name, symbols, "named dimensions"),
             )
-        if size <= 0:
-            raise ConfigError(f"--dim {name}={size}: a size must be at least 1.")
+        if size < 0:
+            raise ConfigError(f"--dim {name}={size}: a size must be at least 0.")
 
 
 def _match_shape(item: ModelInput, shape: Sequence[int], sizes: dict[str, int]) -> None:
     """Checks a ``--shape`` against the declared shape; adds the sizes of named dimensions to ``sizes``."""
     option = f"--shape {item.name}={_comma(shape)}"
-    if any(size <= 0 for size in shape):
-        raise ConfigError(f"{option}: sizes must be at least 1.")
+    if any(size < 0 for size in shape):
+        raise ConfigError(f"{option}: sizes must be at least 0.")
     if item.shape is None:
         return
     if len(item.shape) != len(shape):

@@ -35,7 +35,7 @@ from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
 from edgepack.compiler.frontend.onnx.external_data import read_tensor, save_with_data
 from edgepack.compiler.frontend.onnx.float16 import has_float16
 from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
-from edgepack.compiler.frontend.onnx.import_failures import ImportFailures, checked_result
+from edgepack.compiler.frontend.onnx.import_failures import ImportFailures, checked_result, output_specs
 from edgepack.compiler.frontend.onnx.inner_tensors import inner_tensors
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
@@ -73,8 +73,6 @@ __all__ = [
     "summarise",
     "tensors_inside",
 ]
-
-_STATIC = "Export the model with static shapes, or make what decides the shape a constant."
 
 #: What :func:`prepare` leaves: the normalised model, its large weights, and its inputs.
 _MODEL, _WEIGHTS, _SIGNATURE = "model.onnx", "weights.bin", "signature.json"
@@ -294,7 +292,7 @@ def _imported(
     }
     with explained_operands(normal):
         module = _convert(normal, folder, nodes)
-        outputs = _output_specs(module, [value.name for value in normal.graph.output])
+        outputs = output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
     signature = Signature(inputs, outputs, tuple(nodes))
     return ImportedModel(module, signature, operators, layout="NCHW", graphs=graphs)
@@ -384,24 +382,3 @@ def _convert(model: onnx.ModelProto, folder: Path, names: list[str]) -> tvm.IRMo
     if failures:
         raise failures.refusal(None)
     return module
-
-
-def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpec, ...]:
-    from tvm import relax
-
-    result = module["main"].ret_ty
-    types = list(result.fields) if isinstance(result, relax.TupleType) else [result]
-    specs = []
-    for name, ty in zip(names, types, strict=True):
-        if not isinstance(ty, relax.TensorType) or ty.shape is None:
-            raise RefusedNodesError(
-                f"Output {name!r} is not a tensor of known shape.", hint=_STATIC, tensors=[name]
-            )
-        try:
-            shape = tuple(int(size) for size in ty.shape.values)
-        except (TypeError, AttributeError) as error:
-            raise RefusedNodesError(
-                f"The shape of output {name!r} is only known at run time.", hint=_STATIC, tensors=[name]
-            ) from error
-        specs.append(TensorSpec(name, str(ty.dtype), shape))
-    return tuple(specs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import input_dtype
@@ -11,12 +12,16 @@ from edgepack.compiler.frontend.onnx.cut import static_shape
 from edgepack.compiler.frontend.onnx.structure import check_shape
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from edgepack.errors import EdgepackError, ModelError
+from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
     import onnx
+    import tvm
     from tvm import relax
 
-__all__ = ["ImportFailures", "checked_result"]
+__all__ = ["ImportFailures", "checked_result", "output_specs"]
+
+_STATIC = "Export the model with static shapes, or make what decides the shape a constant."
 
 #: Numbers of the longest attribute that is shown.
 _FEW = 16
@@ -174,3 +179,25 @@ def checked_result(operator: str, name: str, value: Any) -> Any:
             what = f"A result of the {operator} node {name or 'without name'}"
             check_shape(what, [int(n) for n in shape.values])
     return value
+
+
+def output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpec, ...]:
+    """The results of an imported model, by their names; RefusedNodesError where one's shape is not static."""
+    from tvm import relax
+
+    result = module["main"].ret_ty
+    types = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    specs = []
+    for name, ty in zip(names, types, strict=True):
+        if not isinstance(ty, relax.TensorType) or ty.shape is None:
+            raise RefusedNodesError(
+                f"Output {name!r} is not a tensor of known shape.", hint=_STATIC, tensors=[name]
+            )
+        try:
+            shape = tuple(int(size) for size in ty.shape.values)
+        except (TypeError, AttributeError) as error:
+            raise RefusedNodesError(
+                f"The shape of output {name!r} is only known at run time.", hint=_STATIC, tensors=[name]
+            ) from error
+        specs.append(TensorSpec(name, str(ty.dtype), shape))
+    return tuple(specs)

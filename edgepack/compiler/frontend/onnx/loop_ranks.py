@@ -1,7 +1,7 @@
 """Numbers that a loop carries as ``[]`` before a trip and as ``[1]`` behind it, or the other way.
 
-The standard lets a value change its rank from trip to trip, and exporters write conditions and counters so. What
-a loop carries has one place here, of one shape: that which the first trip gives it.
+The standard lets a value change its rank from trip to trip, and exporters write conditions and counters so.
+What a loop carries has one place here, of one shape: that which the first trip gives it.
 """
 
 from __future__ import annotations

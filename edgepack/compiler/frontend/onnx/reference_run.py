@@ -11,6 +11,7 @@ from edgepack.compiler.frontend.onnx.custom_reference import run_with_custom
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.machine_independent import machine_independent
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level, create_session
+from edgepack.compiler.frontend.onnx.rewrites.empty import as_the_standard_says
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.onnx.storage_types import as_bytes, from_bytes, has_storage_types
 from edgepack.errors import ModelError
@@ -136,7 +137,8 @@ def run_whatever_serves(
     for known in () if other else (False, True):
         try:
             # Once for both runs: it is a copy of all weights.
-            prepared = machine_independent(for_onnxruntime(model) if known else model)
+            known_there = as_the_standard_says(for_onnxruntime(model) if known else model)
+            prepared = machine_independent(known_there)
             session = create_session(prepared)
         except Exception as error:  # as above
             failure = failure or error

@@ -8,19 +8,26 @@ node, and of each of its graphs; but for constants, which kernels want to pack: 
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, is_fixed_point
+from edgepack.compiler.frontend.onnx.region_node import (
+    Region,
+    are_unlike_numbers,
+    constants_without_elements,
+    described,
+    give_nothing,
+    is_empty,
+    reshape_result,
+    with_elements,
+)
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes, known_form
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes, inner_graphs, static_shape
 from edgepack.compiler.frontend.onnx.support import (
     BRANCHES,
-    REGION,
     RefusedNodesError,
     is_impossible,
     node_name,
@@ -29,46 +36,10 @@ from edgepack.compiler.frontend.onnx.support import (
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Bounds", "Region", "names_read", "region_of", "regions", "separate_outputs"]
+__all__ = ["Bounds", "names_read", "region_of", "regions", "separate_outputs"]
 
 #: Normalises a model of static shapes.
 Normalise = Callable[["onnx.ModelProto"], "onnx.ModelProto"]
-
-
-@dataclass(frozen=True)
-class Region:
-    """An If or a loop of a model.
-
-    Attributes:
-        node: as the model has it.
-        inputs: what the node of the normalised model reads.
-        about: its attributes, but for the graphs.
-        graphs: normalised.
-        outputs: types and shapes of its results. Those without elements are none of the graphs'.
-    """
-
-    node: onnx.NodeProto
-    inputs: tuple[str, ...]
-    about: Mapping[str, int | str]
-    graphs: tuple[onnx.GraphProto, ...]
-    outputs: tuple[onnx.ValueInfoProto, ...] = field(default=())
-
-    def call(self, declared: Mapping[str, onnx.ValueInfoProto]) -> onnx.NodeProto:
-        """The node of the normalised model."""
-        import onnx
-
-        del declared
-        made_of = [(n, v) for n, v in zip(self.node.output, self.outputs, strict=True) if not _is_empty(v)]
-        names = [name for name, _ in made_of]
-        made = onnx.helper.make_node(REGION, list(self.inputs), names, domain=DOMAIN)
-        made.name = node_name(self.node, 0)
-        for index, name in enumerate(made.output):
-            made.output[index] = name or f"{made.name}/unused{index}"
-        results = [_described(value) for _, value in made_of]
-        about = {**self.about, "results": json.dumps(results)}
-        made.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in about.items())
-        made.attribute.append(onnx.helper.make_attribute("inside", list(self.graphs)))
-        return made
 
 
 @dataclass(frozen=True)
@@ -103,7 +74,7 @@ def regions(
     while (new := next((one for one in _control_flow(model) if _key(one[1]) not in made), None)) is not None:
         index, node = new
         one = region_of(model, node, index, normalise, bounds)
-        _give_nothing(model, node, [value for value in one.outputs if _is_empty(value)])
+        give_nothing(model, node, [value for value in one.outputs if is_empty(value)])
         if _key(node):
             made[_key(node)] = one
         _declare(model, one.outputs)
@@ -142,61 +113,6 @@ def _declare(model: onnx.ModelProto, values: Sequence[onnx.ValueInfoProto]) -> N
         value.CopyFrom(declared.get(value.name, value))
 
 
-def _give_nothing(
-    model: onnx.ModelProto, node: onnx.NodeProto, values: Sequence[onnx.ValueInfoProto]
-) -> None:
-    """Has constants in the place of a node's results without elements, in place; no node where it has no
-    others."""
-    import onnx
-
-    for value in values:
-        name, shape = f"{value.name}/nothing", static_shape(value)
-        model.graph.initializer.append(
-            onnx.helper.make_tensor(name, value.type.tensor_type.elem_type, shape, [])
-        )
-        place = next(i for i, one in enumerate(model.graph.node) if value.name in one.output)
-        model.graph.node.insert(place, onnx.helper.make_node("Identity", [name], [value.name], name=name))
-    names = {value.name for value in values}
-    node.output[:] = ["" if name in names else name for name in node.output]
-    if not any(node.output):
-        model.graph.node.remove(node)
-
-
-def _without_elements(values: Mapping[str, onnx.ValueInfoProto]) -> dict[str, onnx.TensorProto]:
-    """Constants for those of the values that have no elements."""
-    import onnx
-
-    return {
-        name: onnx.helper.make_tensor(name, value.type.tensor_type.elem_type, shape, [])
-        for name, value in values.items()
-        if 0 in (shape := static_shape(value) or ())
-    }
-
-
-def _is_empty(value: onnx.ValueInfoProto) -> bool:
-    return 0 in (static_shape(value) or ())
-
-
-def _with_elements(region: Region) -> Region:
-    """The region, whose graphs neither give nor carry from trip to trip what has no elements."""
-    empty = [place for place, value in enumerate(region.outputs) if _is_empty(value)]
-    if not empty:
-        return region
-    about, inputs = dict(region.about), list(region.inputs)
-    carried = [place for place in empty if place < int(about.get("carried", 0))]
-    first = int(about.get("trips", 0)) + int(about.get("condition", 0))
-    for graph in region.graphs:
-        for place in reversed(empty):
-            del graph.output[int(about.get("goes_on", 0)) + place]
-        for place in reversed(carried):
-            del graph.input[1 + place]  # behind the number of the trip
-    for place in reversed(carried):
-        del inputs[first + place]
-    if carried:
-        about["carried"] = int(about["carried"]) - len(carried)
-    return replace(region, inputs=tuple(inputs), about=about)
-
-
 class _Maker:
     """Makes the region of a node."""
 
@@ -213,11 +129,11 @@ class _Maker:
         graph = infer_shapes(model).graph
         self.values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.constants |= _without_elements(self.values)
+        self.constants |= constants_without_elements(self.values)
         self.is_fixed_point = is_fixed_point(model)
 
     def made(self) -> Region:
-        return _with_elements(self._if() if self.node.op_type == "If" else self._loop())
+        return with_elements(self._if() if self.node.op_type == "If" else self._loop())
 
     def _if(self) -> Region:
         graphs = [attributes(self.node)[branch] for branch in BRANCHES]
@@ -226,9 +142,9 @@ class _Maker:
         inside = [self._graph(graph, [], outer) for graph in possible]
         results = (inside[0].output, inside[-1].output)
         for place, (name, one, other) in enumerate(zip(self.node.output, *results, strict=True)):
-            if _are_numbers(one, other):
+            if are_unlike_numbers(one, other):
                 self._same_rank(place, inside)
-            elif _described(one) != _described(other):
+            elif described(one) != described(other):
                 self.refuse(
                     f"its branches give {name!r} as {_text(one)} and as {_text(other)}",
                     "Export the model with the branch fixed (in eval mode, with static shapes), or make its "
@@ -262,9 +178,9 @@ class _Maker:
         inside = self._graph(whole, given, outer)
         goes_on, *results = inside.output
         for place, (value, start) in enumerate(zip(results, given[1:], strict=False)):
-            if _are_numbers(value, start):
-                _reshape_result(inside, 1 + place, static_shape(start) or ())
-            elif _described(value) != _described(start):
+            if are_unlike_numbers(value, start):
+                reshape_result(inside, 1 + place, static_shape(start) or ())
+            elif described(value) != described(start):
                 self.refuse(
                     f"{start.name!r}, which it carries from trip to trip, is {_text(start)} before a trip "
                     f"and {_text(value)} behind it",
@@ -304,13 +220,12 @@ class _Maker:
     def _same_rank(self, place: int, inside: Sequence[onnx.GraphProto]) -> None:
         """Gives a result that is one element in both branches one rank, in place: the higher one where the
         model can be right with that, for what reads it may join it with others along its axis."""
-        import onnx
 
         shapes = sorted({static_shape(graph.output[place]) or () for graph in inside}, key=len, reverse=True)
         name, element = self.node.output[place], inside[0].output[place].type.tensor_type.elem_type
         wanted = next((one for one in shapes if self._fits(name, element, one)), shapes[0])
         for graph in inside:
-            _reshape_result(graph, place, wanted)
+            reshape_result(graph, place, wanted)
 
     def _fits(self, name: str, element: int, shape: Sequence[int]) -> bool:
         """Whether shapes can be inferred of what reads a result of the node, with this shape."""
@@ -469,35 +384,8 @@ def _number(tensor: onnx.TensorProto) -> int:
     return int(numpy_helper.to_array(tensor).reshape(-1)[0])
 
 
-def _described(value: onnx.ValueInfoProto) -> tuple[list[int], str]:
-    """Shape and dtype of a value."""
-    from edgepack.compiler.frontend.onnx.binding import input_dtype
-
-    return list(static_shape(value) or ()), input_dtype(value)
-
-
-def _reshape_result(graph: onnx.GraphProto, place: int, shape: Sequence[int]) -> None:
-    """Gives an output of a graph, by its number, a shape of as many elements, in place."""
-    import onnx
-
-    value = graph.output[place]
-    if static_shape(value) == tuple(shape):
-        return
-    inner, name, element = value.name, f"{value.name}/as {len(shape)}", value.type.tensor_type.elem_type
-    sizes = onnx.helper.make_tensor(f"{name}/shape", onnx.TensorProto.INT64, [len(shape)], list(shape))
-    graph.initializer.append(sizes)
-    graph.node.append(onnx.helper.make_node("Reshape", [inner, sizes.name], [name], name=name))
-    value.CopyFrom(onnx.helper.make_tensor_value_info(name, element, shape))
-
-
-def _are_numbers(one: onnx.ValueInfoProto, other: onnx.ValueInfoProto) -> bool:
-    """Whether two values are single elements of one type, of unlike ranks."""
-    (shape, dtype), (another, kind) = _described(one), _described(other)
-    return shape != another and prod(shape) == prod(another) == 1 and dtype == kind
-
-
 def _text(value: onnx.ValueInfoProto) -> str:
-    shape, dtype = _described(value)
+    shape, dtype = described(value)
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 

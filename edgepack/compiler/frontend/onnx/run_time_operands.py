@@ -1,5 +1,5 @@
-"""Says of a node that cannot be compiled when it is an operand's fault: an axis, a size, a number of which a run
-decides, where a kernel needs it when the model is packed.
+"""Says of a node that cannot be compiled when it is an operand's fault: an axis, a size, a number of which a
+run decides, where a kernel needs it when the model is packed.
 
 Such an operand is an input of the model more often than not, which ``--const`` makes a constant.
 """
@@ -150,7 +150,7 @@ def _sentence(node: onnx.NodeProto, operands: Sequence[_Operand]) -> tuple[str, 
         options = " ".join(f"--const {shlex.quote(pair)}" for pair in pairs)
         hint = f"Pack it with the value{'s' if len(inputs) > 1 else ''} of your runs, for example: {options}"
     else:
-        hint = f"Export the model with a constant there ({_listed(whats)}), or cut it before the node (--outputs)."
+        hint = f"Export it with a constant there ({_listed(whats)}), or cut it before the node (--outputs)."
     return (
         f"The {node.op_type} node {node_name(node, 0)} cannot be compiled: its {_listed(whats)} "
         f"{'are' if plural else 'is'} {source}, and must be known when the model is packed.",
@@ -182,7 +182,7 @@ class _Graph:
         self._producers = {name: node for node in self._nodes for name in node.output if name}
 
     def refused(self, error: RefusedNodesError) -> list[onnx.NodeProto]:
-        """The nodes that an error names; those before them too, where it is an unknown shape that is refused."""
+        """The nodes that an error names; those before them too, where a shape is unknown."""
         found = [self._producers[name] for name in error.tensors if name in self._producers]
         if not found:  # of a function that was written out
             return self._nodes

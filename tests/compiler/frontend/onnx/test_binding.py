@@ -207,16 +207,20 @@ def test_dim_for_a_static_model() -> None:
     assert "no named dimensions" in refusal(ConfigError, model_of({"x": [1]}), dims={"n": 1}).hint
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_sizes_below_one(size: int) -> None:
-    refusal(ConfigError, build("bert"), dims={"batch": size})
-    refusal(ConfigError, build("bert"), shapes={"input_ids": [1, size]})
+def test_negative_sizes_are_refused() -> None:
+    refusal(ConfigError, build("bert"), dims={"batch": -1})
+    refusal(ConfigError, build("bert"), shapes={"input_ids": [1, -1]})
 
 
-def test_zero_size_dimension_in_the_file() -> None:
-    error = refusal(ModelError, model_of({"x": [0, 3]}))
+def test_an_input_of_no_elements_is_one_that_the_user_asks_for() -> None:
+    """In a file, 0 is a size of nothing or one that the exporter did not know."""
+    model = model_of({"x": [2, 0, 3]})
+    error = refusal(ModelError, model)
     assert "size 0" in error.message
-    assert "--shape x=" in error.hint
+    assert "--shape x=2,128,3;" in error.hint
+    assert error.hint.endswith("--shape x=2,0,3")
+    assert bind(model, shapes={"x": [2, 0, 3]}, dims={}).shapes == {"x": (2, 0, 3)}
+    assert bind(model_of({"x": ["batch", 3]}), shapes={}, dims={"batch": 0}).shapes == {"x": (0, 3)}
 
 
 def test_string_input_is_refused() -> None:

@@ -65,7 +65,7 @@ def _replaced(editor: Editor, loop: Loop, read: set[str]) -> Sequence[str] | Non
     batches = {1}
     for one in loop.carried:
         shape = float_shape(editor, one.start)
-        if shape is not None and len(shape) > 1 and prod(shape):
+        if shape is not None and len(shape) > 1 and 0 not in shape:
             batches.add(prod(shape[:-1]))
     for batch in sorted(batches, reverse=True):
         reading = Reading(editor, loop, batch)

@@ -139,6 +139,7 @@ def _scanned(
     if length * max(1, len(body.node)) > MOST_NODES:
         return _looped(editor, node, states, read, written, length)
     if not length and written:
+        given: list[tuple[int, Sequence[int] | None]]
         given = [(editor.element(name), editor.shape(name)) for name in states]
         given += [(editor.element(name), _without(editor.shape(name), axis)) for name, axis, _ in read]
         return [*states, *_nothing(editor, node, body, given, out_axes)]

@@ -34,8 +34,10 @@ def matmul(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def gemm(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Gemm(Dequantize(x), Dequantize(constant), bias)."""
+    """Gemm(Dequantize(x), Dequantize(constant), bias). A summand times 0 is left out, whatever it holds."""
     values = attributes(node)
+    if values.get("beta", 1.0) == 0 and len(node.input) > 2 and node.input[2]:
+        return [editor.op("Gemm", *node.input[:2], **values)]
     if values.get("transA", 0) or values.get("alpha", 1.0) != 1.0 or values.get("beta", 1.0) != 1.0:
         return None
     swapped = bool(values.get("transB", 0))

@@ -1,8 +1,8 @@
 """Tensors without elements: what is computed of them is known, whatever computes it.
 
-A value of whose shape an extent is 0 becomes a constant, and what reads it does without: a concatenation has a
-part less, a sum over nothing is 0, a product over nothing is 0, a padded one is its padding. No kernel and no
-importer behind this meets such an operand; what the standard defines no result for is refused.
+A value of whose shape an extent is 0 becomes a constant, and what reads it does without: a concatenation
+has a part less, a sum or a product over nothing is 0, a padded one is its padding. No kernel and no importer
+behind this meets such an operand; what the standard defines no result for is refused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,26 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["check_empty_operands", "settle_empty"]
+__all__ = ["as_the_standard_says", "check_empty_operands", "settle_empty"]
 
 #: Operators whose first operand says what there is to compute, or is passed on as it is.
 _SERVED = {"Concat", "ConstantOfShape", "Identity", "If", "Loop", "Range", "Shape", "Size", REGION}
+
+#: Operators that make nothing of something by sizes that are wrong, which their own checks say.
+_OF_WINDOWS = {
+    *(
+        "AveragePool",
+        "Col2Im",
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "DFT",
+        "DeformConv",
+        "LpPool",
+        "MaxPool",
+    ),
+    *("MaxRoiPool", "MaxUnpool", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
+}
 
 
 def settle_empty(model: onnx.ModelProto) -> bool:
@@ -36,6 +52,28 @@ def settle_empty(model: onnx.ModelProto) -> bool:
         editor.run(dict.fromkeys(kinds, _settled))
         changed = changed or editor.changed
     return changed
+
+
+def as_the_standard_says(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model for ONNX Runtime, without nodes that it gets wrong where they read nothing; itself if it has
+    none.
+
+    It ends the process for a recurrent layer without steps or sequences, or has 0 for the states that it
+    begins with; and it leaves out the factor of a Gemm's third operand.
+    """
+    import onnx
+
+    if not any(node.op_type in _WRONG_IN_ONNXRUNTIME for node in model.graph.node):
+        return model
+    editor = Editor(model)
+    wrong = [
+        n for n in model.graph.node if n.op_type in _WRONG_IN_ONNXRUNTIME and editor.is_empty(n.input[0])
+    ]
+    if not wrong:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return Editor(copy).run({("", operator): _settled for operator in _WRONG_IN_ONNXRUNTIME})
 
 
 def _concerns(editor: Editor, node: onnx.NodeProto) -> bool:
@@ -58,7 +96,7 @@ def check_empty_operands(model: onnx.ModelProto) -> None:
         if node.domain not in ("", "ai.onnx") or node.op_type in _SERVED or not node.input:
             continue
         shapes = [editor.shape(name) for name in node.output if name]
-        if not editor.is_empty(node.input[0]) or any(shape is None or 0 in shape for shape in shapes):
+        if not editor.is_empty(node.input[0]) or None in shapes or all(0 in (one or ()) for one in shapes):
             continue
         _refuse(editor, node, index)
 
@@ -66,8 +104,8 @@ def check_empty_operands(model: onnx.ModelProto) -> None:
 def _refuse(editor: Editor, node: onnx.NodeProto, index: int) -> NoReturn:
     shape = " x ".join(map(str, editor.shape(node.input[0]) or ()))
     raise RefusedNodesError(
-        f"The {node.op_type} node {node_name(node, index)} cannot be compiled: its operand is a tensor of {shape}, "
-        "which has no elements, and the standard defines no result of that.",
+        f"The {node.op_type} node {node_name(node, index)} cannot be compiled: its operand is a tensor of "
+        f"{shape}, which has no elements, and the standard defines no result of that.",
         hint="Export the model with larger inputs, or without what leaves nothing before the node.",
         tensors=[name for name in node.output if name],
     )
@@ -99,6 +137,10 @@ def _settled(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     if passed_on or node.op_type == REGION:
         return None
     outputs = [str(name) for name in node.output]
+    if node.op_type in _OF_WINDOWS:
+        operands = node.input[: 1 if node.op_type in ("Resize", "Upsample") else 2]
+        if not any(editor.is_empty(name) for name in operands if name):
+            return None
     if all(editor.is_empty(name) for name in outputs if name):
         return [_filled(editor, name, 0) if name else "" for name in outputs]
     rewrite = _OF_NOTHING.get(node.op_type) if node.domain in ("", "ai.onnx") else None
@@ -138,7 +180,7 @@ def _compress(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def _slice(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """A Slice of opset 9 that ends before it starts, of which inference says that it has a negative extent."""
+    """A Slice of opset 9 that ends before it starts: its extent is inferred to be negative."""
     import numpy as np
 
     values, shape = attributes(node), editor.shape(node.input[0])
@@ -267,6 +309,9 @@ def _recurrent(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         results.append(start or (_filled(editor, str(name), 0) if name else ""))
     return results
 
+
+#: Operators that ONNX Runtime gets wrong where they read nothing.
+_WRONG_IN_ONNXRUNTIME = ("GRU", "Gemm", "LSTM", "RNN")
 
 #: By operator, what a node becomes that has elements for a result.
 _OF_NOTHING: dict[str, Rewrite] = {

@@ -219,7 +219,8 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
 
 
 def _for_each_element(editor: Editor, node: onnx.NodeProto, epsilon: float) -> str:
-    """BatchNormalization whose statistics are those of each element of a sample (``spatial=0``, up to opset 8)."""
+    """BatchNormalization whose statistics are those of each element of a sample (``spatial=0``, up to
+    opset 8)."""
     x, scale, bias, mean, variance = node.input
     root = editor.op("Sqrt", editor.op("Add", variance, editor.scalar(epsilon, editor.dtype(variance))))
     normal = editor.op("Div", editor.op("Sub", x, mean), root)

@@ -1,7 +1,7 @@
 """LayerNormalization and RMSNormalization whose factor and summand are broadcast, and their other results.
 
-The importer takes the number of normalised dimensions from the factor's rank: one of lower rank than that would
-be another normalisation, without an error.
+The importer takes the number of normalised dimensions from the factor's rank: one of lower rank than that
+would be another normalisation, without an error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["layer_normalization", "rms_normalization"]
 
-#: Elements of the largest factor that is stored as often as it is used: one kernel normalises then. Above that
-#: it is a product behind the normalisation, which takes another pass, and no memory.
+#: Elements of the largest factor that is stored as often as it is used: one kernel normalises then. Above
+#: that it is a product behind the normalisation, which takes another pass, and no memory.
 STORED = 4096
 
 

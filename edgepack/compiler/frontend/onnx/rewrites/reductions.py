@@ -1,5 +1,5 @@
-"""Reductions in forms that the importer lacks, or gets wrong: of integers by a root or a logarithm, and over no
-axes at all."""
+"""Reductions in forms that the importer lacks, or gets wrong: of integers by a root or a logarithm, and over
+no axes at all."""
 
 from __future__ import annotations
 

@@ -120,12 +120,24 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         and (sampling.mode == "nearest" or numbers.truncated)
         and not any(_undecided(sampling, source[a], target[a], scales[a]) for a in changed)
     ):
-        return None
+        return _without_empty_operands(editor, node, values)
     x = numbers.widened(x)
     for axis in sorted(changed, key=lambda axis: _turn(axis, source, target)):
         taps = _taps(sampling, positions[axis], source[axis], scales[axis])
         x = numbers.between_axes(_apply(editor, x, axis, len(source), taps=taps, dtype=numbers.computed))
     return [numbers.narrowed(x)]
+
+
+def _without_empty_operands(
+    editor: Editor, node: onnx.NodeProto, values: Mapping[str, Any]
+) -> Sequence[str] | None:
+    """The node for the importer, to which an operand without elements is not one that is left out, as it was
+    in opset 11; None where it has no such operand."""
+    shapes = [editor.shape(name) if name else None for name in node.input[1:]]
+    if (0,) not in shapes:
+        return None
+    given = ["" if shape == (0,) else str(name) for name, shape in zip(node.input[1:], shapes, strict=True)]
+    return [editor.op("Resize", node.input[0], *given, **values)]
 
 
 def _nearest(sampling: Sampling, x: NDArray[np.float32], source: int, scale: float) -> NDArray[np.int64]:

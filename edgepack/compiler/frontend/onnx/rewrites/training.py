@@ -1,8 +1,8 @@
 """Operators that compute something else while a network is trained: Dropout and BatchNormalization.
 
-Which of both a node does is said by an attribute, an operand, or how many results it has, in each opset by another
-one of these. Training is computed where it is the same in every run, and refused where it is not: never taken
-for inference.
+Which of both a node does is said by an attribute, an operand, or how many results it has, in each opset by
+another one of these. Training is computed where it is the same in every run, and refused where it is not:
+never taken for inference.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WITHOUT_IS_TEST = 7
 
 
 def check_training(model: onnx.ModelProto) -> None:
-    """Refuses normalisations by a batch of which only the attributes or the number of results say that they are
-    of training, before an optimiser takes them for those of inference.
+    """Refuses normalisations by a batch of which only the attributes or the number of results say that they
+    are of training, before an optimiser takes them for those of inference.
 
     Args:
         model: without functions.
@@ -52,8 +52,8 @@ def check_training(model: onnx.ModelProto) -> None:
 
 def remove_dropout(model: onnx.ModelProto) -> bool:
     """Replaces, in place and in all graphs, each Dropout that is known to be one of inference and whose mask
-    nobody reads; whether there was any. ONNX Runtime's optimiser, which would, takes one in a branch or a body
-    whose mode is a constant outside of that for one of inference too.
+    nobody reads; whether there was any. ONNX Runtime's optimiser, which would, takes one in a branch or a
+    body whose mode is a constant outside of that for one of inference too.
     """
     nodes = [node for node in all_nodes(model.graph) if node.op_type == "Dropout"]
     return bool(nodes) and _remove(model.graph, default_opset(model), {})
@@ -116,7 +116,8 @@ def dropout(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 def _refuse(node: onnx.NodeProto, index: int, why: str) -> NoReturn:
     raise RefusedNodesError(
-        f"The {node.op_type} node {node_name(node, index)} is in training mode, which cannot be compiled: {why}.",
+        f"The {node.op_type} node {node_name(node, index)} is in training mode, which cannot be compiled: "
+        f"{why}.",
         hint="Export the model for inference (PyTorch: model.eval(), and training=TrainingMode.EVAL).",
         tensors=[name for name in node.output if name],
     )
