@@ -27,7 +27,7 @@ def _started(opset: int = 18) -> tuple[Graph, str, str]:
     return g, x, g.op("Slice", x, g.const([2]), g.const([1]))
 
 
-def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:  # noqa: PLR0915  a table of one line each
     """A model of many operators that read nothing, and what each gives."""
     g, x, e = _started()
     values: dict[str, np.ndarray] = {}
@@ -87,6 +87,13 @@ def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         g.const(np.asarray(True)),
     )
     gives(empty, "Softmax", e, axis=0)
+    step, zero = g.const(0.1), g.const(np.asarray(3, np.uint8))
+    quantised = g.op("QuantizeLinear", e, step, zero)
+    pair = [g.op("Transpose", quantised), step, zero, quantised, step, zero, step, zero]
+    gives(np.full((4, 4), 3, np.uint8), "QLinearMatMul", *pair)
+    gives(full((4, 4), 0), "FusedMatMul", e, e, domain="com.microsoft", transA=1)
+    image = g.op("Reshape", e, g.const([1, 0, 2, 2]), allowzero=1)
+    gives(np.zeros((1, 0, 4, 4), np.float32), "Resize", image, "", "", g.const([1, 0, 4, 4]))
     scored = g.op("Reshape", e, g.const([1, 1, 0]), allowzero=1)
     gives(np.zeros((0, 3), np.int64), "NonMaxSuppression", g.const(np.zeros((1, 0, 4), np.float32)), scored)
     bias = g.op("ReduceMax", x, g.const([1]), keepdims=0)
