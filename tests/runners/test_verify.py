@@ -35,6 +35,11 @@ def test_others_are_not(largest: float, atol: float) -> None:
     assert _checked(largest, atol=atol).to_json()["warnings"] == []
 
 
+def test_an_output_without_elements_has_nothing_to_show() -> None:
+    assert not OutputCheck("none", 0.0, 0.0, 1e-7, 1e-3, 0, 0).vacuous
+    assert OutputCheck("one", 0.0, 0.0, 1e-7, 1e-3, 1, 0).vacuous
+
+
 def test_whole_numbers_that_are_all_zero_are_checked() -> None:
     assert not _checked(0.0, atol=0.0, rtol=0.0).warnings
 

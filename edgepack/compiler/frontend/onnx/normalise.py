@@ -128,6 +128,7 @@ def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     settle_empty(model)
     check_constant_indices(model)
     model = rewrites.apply(model)
+    settle_empty(model)  # of operators that rewrites make of others
     check_empty_operands(model)
     check_constant_indices(model)  # of operators that rewrites make of others
     retype(model)

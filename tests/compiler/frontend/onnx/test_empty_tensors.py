@@ -87,6 +87,7 @@ def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         g.const(np.asarray(True)),
     )
     gives(empty, "Softmax", e, axis=0)
+    _quantised_and_sized(g, e, gives)
     scored = g.op("Reshape", e, g.const([1, 1, 0]), allowzero=1)
     gives(np.zeros((0, 3), np.int64), "NonMaxSuppression", g.const(np.zeros((1, 0, 4), np.float32)), scored)
     bias = g.op("ReduceMax", x, g.const([1]), keepdims=0)
@@ -94,6 +95,17 @@ def _operators() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     filtered = np.repeat(INPUTS["x"].max(1)[None, :, None], 2, 2)
     gives(filtered, "Conv", padded, g.const(np.zeros((3, 0, 3), np.float32)), bias)
     return g.model(), values
+
+
+def _quantised_and_sized(g: Graph, e: str, gives: Callable[..., None]) -> None:
+    """Of the model of :func:`_operators`, those of quantised numbers, of ONNX Runtime's, and of sizes."""
+    step, zero = g.const(0.1), g.const(np.asarray(3, np.uint8))
+    quantised = g.op("QuantizeLinear", e, step, zero)
+    pair = [g.op("Transpose", quantised), step, zero, quantised, step, zero, step, zero]
+    gives(np.full((4, 4), 3, np.uint8), "QLinearMatMul", *pair)
+    gives(np.zeros((4, 4), np.float32), "FusedMatMul", e, e, domain="com.microsoft", transA=1)
+    image = g.op("Reshape", e, g.const([1, 0, 2, 2]), allowzero=1)
+    gives(np.zeros((1, 0, 4, 4), np.float32), "Resize", image, "", "", g.const([1, 0, 4, 4]))
 
 
 def _slice_of_attributes() -> onnx.ModelProto:

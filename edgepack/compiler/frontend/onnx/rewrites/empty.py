@@ -93,7 +93,7 @@ def check_empty_operands(model: onnx.ModelProto) -> None:
         return
     editor = Editor(model)
     for index, node in enumerate(model.graph.node):
-        if node.domain not in ("", "ai.onnx") or node.op_type in _SERVED or not node.input:
+        if node.op_type in _SERVED or not node.input:
             continue
         shapes = [editor.shape(name) for name in node.output if name]
         if not editor.is_empty(node.input[0]) or None in shapes or all(0 in (one or ()) for one in shapes):
@@ -105,7 +105,7 @@ def _refuse(editor: Editor, node: onnx.NodeProto, index: int) -> NoReturn:
     shape = " x ".join(map(str, editor.shape(node.input[0]) or ()))
     raise RefusedNodesError(
         f"The {node.op_type} node {node_name(node, index)} cannot be compiled: its operand is a tensor of "
-        f"{shape}, which has no elements, and the standard defines no result of that.",
+        f"{shape}, which has no elements, and there is no result of that.",
         hint="Export the model with larger inputs, or without what leaves nothing before the node.",
         tensors=[name for name in node.output if name],
     )
@@ -212,8 +212,9 @@ def _selection(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     return [editor.const(np.zeros([0, 3], np.int64))]
 
 
-def _mean(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Refuses a mean over nothing: ONNX Runtime says 0, NumPy NaN, the standard that it is undefined."""
+def _refused(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Refuses what gives something of nothing that is not defined (a mean: ONNX Runtime says 0, NumPy NaN),
+    or that nobody needs (a quantised convolution of no channels)."""
     if editor.is_empty(node.input[0]):
         _refuse(editor, node, 0)
     return None
@@ -290,6 +291,27 @@ def _pad(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     return [editor.op("Expand", number, editor.const(np.asarray(shape, np.int64)))]
 
 
+def _quantised_product(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """A quantised product over nothing is 0, which is its zero point."""
+    import numpy as np
+
+    shape = editor.shape(node.output[0])
+    if not any(editor.is_empty(name) for name in (node.input[0], node.input[3])) or shape is None:
+        return None
+    zero = editor.reshape(node.input[7], [-1] if len(shape) == 1 else [-1, 1])
+    return [editor.op("Expand", zero, editor.const(np.asarray(shape, np.int64)))]
+
+
+def _resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Nothing in another size, of which inference says nothing, is nothing."""
+    import numpy as np
+
+    sizes = editor.constant(node.input[3]) if len(node.input) > 3 and node.input[3] else None
+    if not editor.is_empty(node.input[0]) or sizes is None or sizes.all() or attributes(node).get("axes"):
+        return None
+    return [editor.const(np.zeros([int(n) for n in sizes], editor.dtype(node.input[0])))]
+
+
 def _scatter(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """A scatter of no updates leaves the data as they are."""
     if not editor.is_empty(node.input[2]) or editor.is_empty(node.input[0]):
@@ -329,17 +351,20 @@ _OF_NOTHING: dict[str, Rewrite] = {
     "NonMaxSuppression": _selection,
     "NonZero": _positions,
     "Pad": _pad,
+    "QLinearConv": _refused,
+    "QLinearMatMul": _quantised_product,
     "RNN": _recurrent,
     "ReduceL1": _reduction(0),
     "ReduceL2": _reduction(0),
     "ReduceLogSum": _reduction(float("-inf")),
     "ReduceLogSumExp": _reduction(float("-inf")),
     "ReduceMax": _reduction("least"),
-    "ReduceMean": _mean,
+    "ReduceMean": _refused,
     "ReduceMin": _reduction("greatest"),
     "ReduceProd": _reduction(1),
     "ReduceSum": _reduction(0),
     "ReduceSumSquare": _reduction(0),
+    "Resize": _resize,
     "Scatter": _scatter,
     "ScatterElements": _scatter,
     "ScatterND": _scatter,
