@@ -96,8 +96,42 @@ def _reduced(axis: int) -> onnx.ModelProto:
     return g.model()
 
 
-MODELS = {"elementwise": _elementwise(), "rows": _reduced(1), "columns": _reduced(0)}
-INPUTS = {"elementwise": NUMBERS, "rows": ROWS, "columns": np.ascontiguousarray(ROWS.T)}
+#: Windows in forms that kernels, slices and gathers compute.
+POOLINGS: list[dict[str, Any]] = [
+    {"kernel_shape": [1, 3], "pads": [0, 1, 0, 1]},
+    {"kernel_shape": [2, 2], "strides": [2, 5]},
+    {"kernel_shape": [5, 4], "pads": [2, 2, 2, 1]},
+]
+
+
+def _pooled() -> onnx.ModelProto:
+    g = Graph("pooled", opset=17)
+    x = g.input("x", (1, 1, *ROWS.shape))
+    for i, form in enumerate(POOLINGS):
+        g.output(g.op("MaxPool", x, name=f"values {i}", **form))
+    values, _ = g.ops("MaxPool", x, outputs=2, name="with indices", **POOLINGS[0])
+    g.output(values)
+    return g.model()
+
+
+MODELS = {"pooled": _pooled(), "elementwise": _elementwise(), "rows": _reduced(1), "columns": _reduced(0)}
+INPUTS = {
+    "pooled": ROWS[None, None],
+    "elementwise": NUMBERS,
+    "rows": ROWS,
+    "columns": np.ascontiguousarray(ROWS.T),
+}
+
+
+def _windows(x: Array, name: str) -> Array:
+    """The largest number of each window, which NaN is not."""
+    form = POOLINGS[int(name[-1]) if name[-1].isdigit() else 0]
+    top, left, bottom, right = form.get("pads", [0] * 4)
+    numbers = np.where(np.isnan(x), np.float32(-INF), x)
+    padded = np.pad(numbers, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=-INF)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, form["kernel_shape"], (2, 3))
+    down, across = form.get("strides", [1, 1])
+    return np.asarray(windows.max((-1, -2))[:, :, ::down, ::across])
 
 
 @pytest.fixture(scope="module", params=SWEPT)
@@ -109,8 +143,11 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_special_numbers_give_what_the_specification_says(compiled: Compiled, name: str) -> None:
     x = INPUTS[name]
     found = compiled.run(name, {"x": x})
-    wanted = dict(zip(found, evaluate(MODELS[name], {"x": x}), strict=True))
-    if name != "elementwise":  # ONNX's evaluator subtracts infinities from each other
+    if name == "pooled":
+        wanted = {output: _windows(x, output) for output in found}
+    else:
+        wanted = dict(zip(found, evaluate(MODELS[name], {"x": x}), strict=True))
+    if name in {"rows", "columns"}:  # ONNX's evaluator subtracts infinities from each other
         with np.errstate(all="ignore"):
             wanted["ReduceLogSumExp"] = np.logaddexp.reduce(x, axis=1 if name == "rows" else 0)
     for output, values in wanted.items():
