@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
-from workbench.compiled import SWEPT, Compiled, target_with
+from tests.compiler.kernels.test_gpu import target as gpu_target
+from tests.support.opencl import OpenClExecutor, driver
+from workbench.compiled import SWEPT, Compiled, plan_of, target_with
 from workbench.models.builder import Graph
 
 Array = np.ndarray[Any, Any]
@@ -154,3 +157,18 @@ def test_special_numbers_give_what_the_specification_says(compiled: Compiled, na
         assert found[output].dtype == values.dtype
         # Results below the smallest normal number are 0.
         np.testing.assert_allclose(found[output], values, rtol=3e-5, atol=3e-37, err_msg=output)
+
+
+def test_a_gpus_larger_numbers_are_nan_where_one_is(tmp_path: Path) -> None:
+    g = Graph("larger", opset=18)
+    x, y = g.input("x", ROWS.shape), g.input("y", ROWS.shape)
+    for name, operands in {"Max": [x, y], "Min": [x, y], "Relu": [x]}.items():
+        g.output(g.op(name, *operands, name=name))
+    for name in ("ReduceMax", "ReduceMin"):
+        g.output(g.op(name, x, g.const(np.array([1])), name=name, keepdims=0))
+    model, inputs = g.model(), {"x": ROWS, "y": np.ascontiguousarray(ROWS[:, ::-1])}
+    built = {"m": plan_of(model, "m", gpu_target())}
+    executor = OpenClExecutor(built, tmp_path / "kernels", driver(tmp_path / "pocl"))
+    found = executor.run("m", [inputs[spec.name] for spec in built["m"].plan.inputs])
+    for values, wanted in zip(found, evaluate(model, inputs), strict=True):
+        np.testing.assert_array_equal(values, wanted)
