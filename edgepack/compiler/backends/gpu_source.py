@@ -44,6 +44,17 @@ FUNCTION @type shift_right_@type(@type a, @type bits) {
 }
 """
 
+#: The larger and the smaller of two numbers: NaN if one is, as on CPUs (``kernels/cpu/emit/vector_math.py``).
+_EXTREMES = """
+FUNCTION float ep_larger(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
+FUNCTION float ep_smaller(float a, float b) {
+  return a < b || a != a ? a : b;
+}
+"""
+
 _UNSIGNED = """
 FUNCTION @type div_@type(@type a, @type b) {
   return b == 0 ? 0 : a / b;
@@ -113,4 +124,4 @@ def gpu_source(macros: str, kernels: Mapping[str, str]) -> str:
         macros: what the language calls otherwise.
         kernels: the text of each, by symbol.
     """
-    return "\n".join([macros + _integers(), *(text for _, text in sorted(kernels.items()))])
+    return "\n".join([macros + _EXTREMES + _integers(), *(text for _, text in sorted(kernels.items()))])

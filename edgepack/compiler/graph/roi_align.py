@@ -60,9 +60,12 @@ def roi_align(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
         def element(*place: Expr) -> Expr:
             region, channel = place[0], place[3 if last else 1]
             bins = place[1:3] if last else place[2:]
+            counts = [
+                tirx.Min(samples.count(region, axis, at), tirx.const(_most(size, attributes), "int32"))
+                for axis, (at, size) in enumerate(zip(bins, sizes, strict=True))
+            ]
             numbers = [
-                te.reduce_axis((0, samples.count[region, axis, at]), name)
-                for axis, (at, name) in enumerate(zip(bins, ("down", "across"), strict=True))
+                te.reduce_axis((0, n), name) for n, name in zip(counts, ("down", "across"), strict=True)
             ]
             image = tirx.Cast("int32", regions[region, 0])
             share = _share(x, (image, region, channel), bins, numbers, samples, sizes, last=last)
@@ -71,6 +74,13 @@ def roi_align(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
         return te.compute(shape_of(call), element, name="roi_align")
 
     return builder.call_te(compute, data, rois, primfunc_name_hint="roi_align")
+
+
+def _most(size: int, attributes: Any) -> int:
+    """Samples of a bin along one axis that are looked at, at most: steps of bins of more than one are longer
+    than half a pixel. It bounds what a run is estimated to take."""
+    given = int(attributes.sample_ratio)
+    return given if given > 0 else 2 * (size + 2) + 5
 
 
 class _Regions:

@@ -47,14 +47,18 @@ def sliced_pooling(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> Op
     if padded:
         widths = [0, 0, 0, 0, *(n for pair in zip(before, after, strict=True) for n in pair)]
         data = rewriter.emit(relax.op.nn.pad(data, widths, "constant", -np.inf))
-    axes, total = list(range(2, rank + 2)), None
+    axes = list(range(2, rank + 2))
+    total = relax.const(-np.inf, "float32") if largest else None
     for tap in product(*(range(n) for n in sizes)):
         begin = [i * d for i, d in zip(tap, dilation, strict=True)]
         end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, out, strides, strict=True)]
         term = rewriter.emit(relax.op.strided_slice(data, axes, begin, end, strides))
-        if total is not None:
-            term = rewriter.emit((relax.op.maximum if largest else relax.op.add)(total, term))
-        total = term
+        if total is None:
+            total = term
+        elif largest:  # NaN is not greater than anything: it is left out
+            total = rewriter.emit(relax.op.where(rewriter.emit(relax.op.greater(term, total)), term, total))
+        else:
+            total = rewriter.emit(relax.op.add(total, term))
     if largest:
         return total
     return rewriter.emit(relax.op.multiply(total, relax.const(1 / prod(sizes), "float32")))

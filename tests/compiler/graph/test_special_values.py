@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
-from workbench.compiled import SWEPT, Compiled, target_with
+from tests.compiler.kernels.test_gpu import target as gpu_target
+from tests.support.opencl import OpenClExecutor, driver
+from workbench.compiled import SWEPT, Compiled, plan_of, target_with
 from workbench.models.builder import Graph
 
 Array = np.ndarray[Any, Any]
@@ -96,8 +99,42 @@ def _reduced(axis: int) -> onnx.ModelProto:
     return g.model()
 
 
-MODELS = {"elementwise": _elementwise(), "rows": _reduced(1), "columns": _reduced(0)}
-INPUTS = {"elementwise": NUMBERS, "rows": ROWS, "columns": np.ascontiguousarray(ROWS.T)}
+#: Windows in forms that kernels, slices and gathers compute.
+POOLINGS: list[dict[str, Any]] = [
+    {"kernel_shape": [1, 3], "pads": [0, 1, 0, 1]},
+    {"kernel_shape": [2, 2], "strides": [2, 5]},
+    {"kernel_shape": [5, 4], "pads": [2, 2, 2, 1]},
+]
+
+
+def _pooled() -> onnx.ModelProto:
+    g = Graph("pooled", opset=17)
+    x = g.input("x", (1, 1, *ROWS.shape))
+    for i, form in enumerate(POOLINGS):
+        g.output(g.op("MaxPool", x, name=f"values {i}", **form))
+    values, _ = g.ops("MaxPool", x, outputs=2, name="with indices", **POOLINGS[0])
+    g.output(values)
+    return g.model()
+
+
+MODELS = {"pooled": _pooled(), "elementwise": _elementwise(), "rows": _reduced(1), "columns": _reduced(0)}
+INPUTS = {
+    "pooled": ROWS[None, None],
+    "elementwise": NUMBERS,
+    "rows": ROWS,
+    "columns": np.ascontiguousarray(ROWS.T),
+}
+
+
+def _windows(x: Array, name: str) -> Array:
+    """The largest number of each window, which NaN is not."""
+    form = POOLINGS[int(name[-1]) if name[-1].isdigit() else 0]
+    top, left, bottom, right = form.get("pads", [0] * 4)
+    numbers = np.where(np.isnan(x), np.float32(-INF), x)
+    padded = np.pad(numbers, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=-INF)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, form["kernel_shape"], (2, 3))
+    down, across = form.get("strides", [1, 1])
+    return np.asarray(windows.max((-1, -2))[:, :, ::down, ::across])
 
 
 @pytest.fixture(scope="module", params=SWEPT)
@@ -109,11 +146,29 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_special_numbers_give_what_the_specification_says(compiled: Compiled, name: str) -> None:
     x = INPUTS[name]
     found = compiled.run(name, {"x": x})
-    wanted = dict(zip(found, evaluate(MODELS[name], {"x": x}), strict=True))
-    if name != "elementwise":  # ONNX's evaluator subtracts infinities from each other
+    if name == "pooled":
+        wanted = {output: _windows(x, output) for output in found}
+    else:
+        wanted = dict(zip(found, evaluate(MODELS[name], {"x": x}), strict=True))
+    if name in {"rows", "columns"}:  # ONNX's evaluator subtracts infinities from each other
         with np.errstate(all="ignore"):
             wanted["ReduceLogSumExp"] = np.logaddexp.reduce(x, axis=1 if name == "rows" else 0)
     for output, values in wanted.items():
         assert found[output].dtype == values.dtype
         # Results below the smallest normal number are 0.
         np.testing.assert_allclose(found[output], values, rtol=3e-5, atol=3e-37, err_msg=output)
+
+
+def test_a_gpus_larger_numbers_are_nan_where_one_is(tmp_path: Path) -> None:
+    g = Graph("larger", opset=18)
+    x, y = g.input("x", ROWS.shape), g.input("y", ROWS.shape)
+    for name, operands in {"Max": [x, y], "Min": [x, y], "Relu": [x]}.items():
+        g.output(g.op(name, *operands, name=name))
+    for name in ("ReduceMax", "ReduceMin"):
+        g.output(g.op(name, x, g.const(np.array([1])), name=name, keepdims=0))
+    model, inputs = g.model(), {"x": ROWS, "y": np.ascontiguousarray(ROWS[:, ::-1])}
+    built = {"m": plan_of(model, "m", gpu_target())}
+    executor = OpenClExecutor(built, tmp_path / "kernels", driver(tmp_path / "pocl"))
+    found = executor.run("m", [inputs[spec.name] for spec in built["m"].plan.inputs])
+    for values, wanted in zip(found, evaluate(model, inputs), strict=True):
+        np.testing.assert_array_equal(values, wanted)

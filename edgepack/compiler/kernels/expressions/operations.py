@@ -155,6 +155,11 @@ def _wrapping(sign: str) -> dict[str, str]:
     return {dtype: f"({{type}})(({by}){{0}} {sign} ({by}){{1}})" for dtype, by in types.items()}
 
 
+def _with_nan(function: str) -> dict[str, str]:
+    """A function of two floats that is NaN if one is (``backends/gpu_source.py``), which C's is not."""
+    return dict.fromkeys(("float32", "float16"), f"ep_{function}({{0}}, {{1}})")
+
+
 def _logical(name: str, make: Callable[..., Expr], text: str) -> Operation:
     return Operation(name, Kind.LOGICAL, vector={"bool": _plain(make)}, gpu={"bool": text})
 
@@ -221,8 +226,8 @@ _ALL = (
     _arithmetic("sub", tirx.Sub, "({0} - {1})", _wrapping("-")),
     _arithmetic("mul", tirx.Mul, "({0} * {1})", _wrapping("*")),
     _arithmetic("div", tirx.Div, "({0} / {1})", _defined("div")),
-    _arithmetic("max", tirx.Max, "max(({type})({0}), ({type})({1}))"),
-    _arithmetic("min", tirx.Min, "min(({type})({0}), ({type})({1}))"),
+    _arithmetic("max", tirx.Max, "max(({type})({0}), ({type})({1}))", _with_nan("larger")),
+    _arithmetic("min", tirx.Min, "min(({type})({0}), ({type})({1}))", _with_nan("smaller")),
     Operation(
         "mod", Kind.DIVISION, gpu={EVERY_OTHER: "({0} % {1})", "float32": "fmod({0}, {1})", **_defined("mod")}
     ),

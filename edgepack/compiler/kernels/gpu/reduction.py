@@ -35,6 +35,9 @@ MANY_RESULTS, MANY_TERMS = 1 << 16, 512
 
 _COMBINED = {"add": "{a} + {b}", "mul": "{a} * {b}", "max": "max({a}, {b})", "min": "min({a}, {b})"}
 
+#: Of floats, which are NaN if one is.
+_COMBINED_FLOATS = {**_COMBINED, "max": "ep_larger({a}, {b})", "min": "ep_smaller({a}, {b})"}
+
 #: What sums and products start from; a maximum may start from any number.
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
 
@@ -130,7 +133,7 @@ def combination(block: Block) -> str:
     neutral = _NEUTRAL.get(name)
     if neutral is not None and float(getattr(block.init, "value", "nan")) != neutral:
         raise RuleError("a sum or product that starts from another number")
-    return _COMBINED[name]
+    return (_COMBINED_FLOATS if str(block.target.dtype) == "float32" else _COMBINED)[name]
 
 
 def _is_target(x: Any, block: Block) -> bool:
