@@ -186,7 +186,8 @@ def _check_not_quantised(root: Path, manifest: Manifest) -> None:
     if manifest.model.quantised is not None:
         raise ConfigError(
             f"The model of {root} was quantised as it was packed, with data that the bundle does not hold.",
-            hint="Pack what `edgepack quantize` writes to be able to update its weights alone.",
+            hint="Pack what `edgepack quantize` writes to be able to update its weights alone: --like keeps "
+            "the scales of the model before.",
         )
 
 
@@ -265,7 +266,8 @@ def _packed(
     if fresh.params.layout != manifest.params.layout:
         raise ConfigError(
             f"{model} cannot give new params to {root}: {_difference(manifest, fresh)}.",
-            hint="Pack it anew, and ship the library with its params.",
+            hint="Pack it anew, and ship the library with its params. A quantised model is new params "
+            "where it has the scales of the one before: `edgepack quantize --like OLD.onnx`.",
         )
     return fresh
 

@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 import edgepack
 from edgepack.commands.export import source_bundle
+from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.formats.microcontroller.arduino import ARDUINO
@@ -24,6 +24,7 @@ from edgepack.render.params_file import HEADER, read_params
 from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.toolchains import resolve
+from tests.compiler.frontend.onnx.quantise.support import kept, made
 from tests.support.firmware import COMPILERS, say
 from workbench.models import save
 from workbench.models.builder import Graph
@@ -33,7 +34,7 @@ ROWS, COLUMNS = 12, 7
 
 
 def network(seed: int) -> onnx.ModelProto:
-    """Two layers whose weights are drawn."""
+    """Two layers whose weights are drawn, of floats."""
     g = Graph("net")
     x = g.op("Relu", g.gemm(g.input("x", [1, ROWS]), ROWS, ROWS))
     g.op("Relu", g.gemm(x, ROWS, COLUMNS), name="y")
@@ -45,22 +46,22 @@ def network(seed: int) -> onnx.ModelProto:
     return model
 
 
-def computed(model: onnx.ModelProto) -> np.ndarray:
+def computed(model: Path) -> np.ndarray:
     """What it gives for the input of ``two_places.c``."""
     x = (np.arange(ROWS, dtype="f4") / 4 - 1).reshape(1, ROWS)
-    return ReferenceEvaluator(model).run(None, {"x": x})[0].reshape(-1)
+    return np.asarray(create_session(onnx.load(str(model))).run(None, {"x": x})[0]).reshape(-1)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with keys, ``old.onnx`` and ``new.onnx``, the old one's bundle ``net``, and ``new.params``,
-    signed with version 3."""
+    """A folder with keys, quantised models ``old.onnx`` and ``new.onnx``, which has the scales of the old
+    one, its bundle ``net``, and ``new.params``, signed with version 3."""
     folder = tmp_path_factory.mktemp("params, in flash")  # qemu ends a file's name at a comma
     for name in ("own", "other"):
         keys = ["-G", "-W", "-p", f"{name}.pub", "-s", f"{name}.sec"]
         subprocess.run(["minisign", *keys], cwd=folder, check=True, capture_output=True)
-    for seed, name in enumerate(("old", "new")):
-        save(network(seed), folder, f"{name}.onnx")
+    save(made(network(0), folder)[0], folder, "old.onnx")
+    save(kept(network(1), folder / "old.onnx", folder)[0], folder, "new.onnx")
     edgepack.pack(
         folder / "old.onnx",
         "cortex-m4",
@@ -188,7 +189,8 @@ def test_a_broken_update_leaves_the_device_with_its_params(
         "cut again": new[:-1],
     }
     lines = board(bundle, tmp_path, received, toolchain)
-    old, fresh = (computed(network(seed)) for seed in (0, 1))
+    old, fresh = (computed(place / f"{name}.onnx") for name in ("old", "new"))
+    assert np.abs(old - fresh).max() > 1
     said = {name: line.split() for name, line in zip(["start", *received], lines, strict=True)}
     assert {name: words[0] for name, words in said.items()} == {
         "start": "EP_OK",
@@ -206,7 +208,7 @@ def test_a_broken_update_leaves_the_device_with_its_params(
     for name, words in said.items():
         results = np.array([int(word, 16) for word in words[1:]], np.uint32).view(np.float32)
         expected = fresh if name in ("good", "cut again") else old
-        np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 # What is refused
