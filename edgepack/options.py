@@ -209,17 +209,15 @@ class QuantizeOptions:
         percentile: percent of the values that the range holds, for the method "percentile".
         symmetric: activations are int8 with zero point 0, instead of uint8 with any.
         exclude: patterns (``conv1*``) of nodes' names and operators that stay float.
-        min_sqnr: signal-to-noise ratio in dB that each output has at least on the calibration data; as few
-            layers as possible stay float for it.
+        min_sqnr: signal-to-noise ratio in dB of each output, at least; few layers stay float for it.
         accuracy: a Python file with a function ``accuracy(run)`` that returns a number, the larger the
             better; ``run({"input": array})`` gives the outputs of the model that is measured by their names.
             It measures the float and the quantised model, in a process of edgepack's.
-        min_accuracy: accuracy that the quantised model has at least; as few layers as possible stay float for
-            it.
+        min_accuracy: accuracy that the quantised model has at least; few layers stay float for it.
         max_drop: by how much its accuracy may be less than the float model's; layers stay float likewise.
-        bias_correction: take the mean error that rounded weights make off the biases, unless that takes an
-            output further off the float model's.
+        bias_correction: take the mean error that rounded weights make off the biases, unless that harms.
         reduce_range: weights of 7 bits, which x86 CPUs without VNNI (AVX2) multiply as bytes.
+        like: an older quantised model, whose scales are kept: then weights are new params for its library.
         activation_tables: products are rounded before their activations too, which are look-up tables then:
             faster, less accurate. None: before those that are expensive to compute (SiLU, GELU, tanh), not
             before others (hard-swish).
@@ -242,6 +240,7 @@ class QuantizeOptions:
     accuracy: PathLike | None = None
     min_accuracy: float | None = None
     max_drop: float | None = None
+    like: PathLike | None = None
     bias_correction: bool = True
     reduce_range: bool = False
     activation_tables: bool | None = None
@@ -267,6 +266,7 @@ class QuantizeKeywords(TypedDict, total=False):
     accuracy: PathLike | None
     min_accuracy: float | None
     max_drop: float | None
+    like: PathLike | None
     bias_correction: bool
     reduce_range: bool
     activation_tables: bool | None

@@ -15,7 +15,7 @@ from edgepack.bundle.checksums import write_sums
 from edgepack.bundle.compile_sources import compile_sources
 from edgepack.bundle.documents import bundle_texts
 from edgepack.bundle.firmware import project as firmware
-from edgepack.bundle.firmware.placement import move_params
+from edgepack.bundle.firmware.placement import move_params, place_outside
 from edgepack.bundle.layout import MANIFEST, SBOM
 from edgepack.bundle.manifest import (
     Artifact,
@@ -42,7 +42,7 @@ from edgepack.plan.types import Plan
 from edgepack.render import sources
 from edgepack.render.model import Execution, TrustedKey, Variant, render_model
 from edgepack.render.names import direct_symbol, model_symbol
-from edgepack.render.params_file import write_params
+from edgepack.render.params_file import SIGNATURE_BYTES, params_file_bytes, write_params
 from edgepack.resources import TEMPLATES
 from edgepack.system.files import list_files, sha256_file
 from edgepack.system.progress import Progress
@@ -85,6 +85,7 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
         warnings=[text for folder in folders for text in _read_json(folder / WARNINGS)],
         unconfined=_unconfined(folders),
         nested=_read_json(nested) if (nested := recipe.imported / NESTED).is_file() else None,
+        params_place=firmware.params_address(recipe, plan),
     )
     manifest = make_manifest(recipe, built)
     return _write_texts(recipe, plan, manifest)
@@ -112,7 +113,12 @@ def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:
 
 
 def _placed(recipe: Recipe, variant: Variant, blob: Path) -> tuple[Recipe, list[Variant], Path]:
-    """The recipe with what lies in which of the device's memories, and the plan and params in that order."""
+    """The recipe with what lies in which of the device's memories, and the plan and params in that order,
+    which is another one where the params are in the image."""
+    if recipe.params_mode != "embed":
+        file_bytes = params_file_bytes(variant.plan, listed=False) + SIGNATURE_BYTES
+        outside = place_outside(variant.plan, recipe.device, recipe.compiled[-1].kernels, file_bytes)
+        return replace(recipe, placed=outside), [variant], blob
     output = recipe.build / "placed.bin"
     plan, placed = move_params(variant.plan, recipe.device, recipe.compiled[-1].kernels, blob, output)
     return replace(recipe, placed=placed), [replace(variant, plan=plan)], output
@@ -194,7 +200,7 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
         elif kind == "static":
             toolchain.archive(library, output, exported=symbol)
         elif bare:
-            firmware.link(recipe, objects, library, output)
+            firmware.link(recipe, plan, objects, library, output)
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")

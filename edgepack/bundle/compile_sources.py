@@ -23,7 +23,8 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTI
 def compile_sources(recipe: Recipe, only: Sequence[str] = ()) -> dict[str, Path]:
     """Source -> object: those of ``only``, or else model.c, what a shared library is made from if that is
     another file, and, where there is a program, the loader; compiled side by side."""
-    program = firmware.SOURCES if recipe.device.bare_metal else sources.LOADER_SOURCES
+    bare = recipe.device.bare_metal
+    program = firmware.sources(recipe.params_mode) if bare else sources.LOADER_SOURCES
     names = list(only) or _wanted(recipe, program)
     common = _common(recipe, [name for name in names if name in program])
     own = _of_model(recipe, [name for name in names if name not in common])

@@ -63,6 +63,7 @@ class Built:
         warnings: the worker's.
         unconfined: why the worker was not confined; "" where it was.
         nested: how the module's arguments and results are nested, as JSON; None: it is unknown.
+        params_place: address at which firmware's program expects the params file; None elsewhere.
     """
 
     variants: Sequence[Variant]
@@ -76,6 +77,7 @@ class Built:
     unconfined: str = ""
     nested: Any = None
     web_threads: ThreadsModule | None = None
+    params_place: int | None = None
 
 
 def make_manifest(recipe: Recipe, built: Built) -> Manifest:
@@ -111,6 +113,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
             layout=built.params_layout,
             key=recipe.params_key.hex(),
             sections=tuple(ParamsSection(**asdict(one)) for one in _pieces(recipe)),
+            address=0 if built.params_place is None else built.params_place,
         ),
         runtime=Runtime(
             abi_version=header().abi_version,
@@ -130,7 +133,8 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
 
 
 def _pieces(recipe: Recipe) -> tuple[ParamsPiece, ...]:
-    return () if recipe.placed is None else recipe.placed.pieces
+    """Of the params in the image."""
+    return () if recipe.placed is None or recipe.params_mode != "embed" else recipe.placed.pieces
 
 
 def code_of(plan: Plan, placed: Placed | None = None) -> dict[str, Any]:

@@ -64,9 +64,17 @@ class Params(Record):
         default=(), description="of firmware whose device names memories; left out elsewhere"
     )
 
+    address: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 32,
+        multiple_of=64,
+        description="of firmware that is handed its params: where its program expects them; else left out",
+    )
+
     @model_serializer(mode="wrap")
     def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_empty(handler(self), "sections", "read", "own")
+        return without_empty(handler(self), "sections", "read", "own", "address")
 
 
 class BufferRecord(Record):

@@ -31,7 +31,7 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
     "Size": ("weights", "ram_budget"),
     "Quantising": (
         *("quantize", "calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),
-        *("accuracy", "min_accuracy", "max_drop", "reduce_range", "activation_tables"),
+        *("accuracy", "min_accuracy", "max_drop", "reduce_range", "activation_tables", "like"),
         *("bias_correction", "samples"),
     ),
     "Output": (

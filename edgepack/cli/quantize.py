@@ -98,6 +98,12 @@ def quantise_options(function: _F) -> _F:
     metavar="FILE.onnx",
     help="The quantised model to write.",
 )
+@click.option(
+    "--like",
+    type=click.Path(path_type=Path),
+    metavar="OLD.onnx",
+    help="Keep the scales of a quantised model of the same network: `edgepack update` takes it then.",
+)
 @quantise_options
 @size_options
 @click.option("--seed", default=0, show_default=True, help="Seed of random calibration data.")

@@ -15,7 +15,7 @@ from edgepack.cli.signals import leaving
 from edgepack.release.planned import Planned
 from edgepack.release.project import PROJECT_FILE
 from edgepack.release.project_file import load_project
-from edgepack.release.run import Release, ReleaseOptions, plan_release
+from edgepack.release.run import Release, ReleaseOptions, check_signing, plan_release
 from edgepack.release.run import release as run
 from edgepack.release.work import work_place
 from edgepack.render.formatting import human_bytes, human_ms
@@ -73,6 +73,9 @@ __all__ = ["command"]
     is_flag=True,
     help="Do not warn where a model differs from the one that was released under this version.",
 )
+@click.option(
+    "--unsigned", is_flag=True, help="Do not sign, though the project names a key: for checks that have none."
+)
 @json_option
 @verbosity_options
 def command(
@@ -88,6 +91,7 @@ def command(
     scheduler: str,
     bench: bool,
     allow_same_version: bool,
+    unsigned: bool,
     as_json: bool,
 ) -> int:
     """Build what PROJECT (edgepack.yaml) describes: all its models for all their devices, as packages.
@@ -98,7 +102,9 @@ def command(
     """
     from edgepack.cli.release_display import display
 
-    options = ReleaseOptions(tuple(only), jobs, against, executor, scheduler, bench, allow_same_version)
+    options = ReleaseOptions(
+        tuple(only), jobs, against, executor, scheduler, bench, allow_same_version, unsigned
+    )
     note_alias(settings, *load_project(project).project.devices)
     if dry_run:
         planned = plan_release(project, output.absolute(), options)
@@ -108,6 +114,7 @@ def command(
             print_json({**head, "units": [_plain(one) for one in planned]})
         else:
             say(_matrix(planned))
+        check_signing(project, options)
         return 1 if any(one.failure for one in planned) else 0
     with leaving(lambda: _kept(output)), display(settings) as show:
         made = run(project, output, options, show)
@@ -129,7 +136,9 @@ def _kept(output: Path) -> str:
 def _state(one: Planned) -> str:
     if one.failure is not None:
         return f"cannot be built: {one.failure.message}"
-    return "build" if one.built is None else "up to date"
+    if one.built is not None:
+        return "up to date"
+    return "build" if one.bundle is None else "make packages"
 
 
 def _plain(one: Planned) -> dict[str, object]:

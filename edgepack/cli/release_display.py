@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from edgepack.cli.course import shown_seconds
 from edgepack.cli.output import Settings, say
 from edgepack.release.executing import Show, State
 from edgepack.text.printable import printable
@@ -26,6 +27,10 @@ def display(settings: Settings) -> Iterator[Show]:
         yield _Lines()
 
 
+def _left(state: State) -> str:
+    return "" if state.left is None else f", about {shown_seconds(state.left)} left"
+
+
 class _Lines:
     """A line when a unit begins to be built, one when it ended, and what a stage says beside its name."""
 
@@ -43,7 +48,7 @@ class _Lines:
                 self._begun.add(one.stage)
         for name, failure in state.finished:
             result = "done" if failure is None else f"FAILED: {failure.message}"
-            self._say(f"{name}: {result} ({state.done} of {state.total})")
+            self._say(f"{name}: {result} ({state.done} of {state.total}{_left(state)})")
 
     def _say(self, text: str) -> None:
         say(f"[{time.monotonic() - self._start:6.1f} s] {printable(text)}", err=True)
@@ -70,7 +75,7 @@ def _table() -> Iterator[Show]:
                 cells = (model, device, one.stage, f"{one.seconds:.0f} s")
                 table.add_row(*(Text(printable(cell)) for cell in cells))
             passed = time.monotonic() - start
-            table.caption = Text(f"{state.done} of {state.total} done, {passed:.0f} s")
+            table.caption = Text(f"{state.done} of {state.total} done, {passed:.0f} s{_left(state)}")
             table.caption_justify = "left"
             live.update(table)
 

@@ -95,6 +95,7 @@ def targets_of(devices: Sequence[Device], options: PackOptions) -> list[tuple[De
             opt_level=options.opt_level,
             strict_math=options.strict_math,
             library_vector_bits=widths if len(set(widths)) > 1 else (),
+            steady_params=devices[-1].bare_metal and (options.params or devices[-1].params) != "embed",
         )
         for cpu in own
     ]

@@ -68,7 +68,10 @@ def quantize_model(
     """Quantise ``model``; arguments and errors as for :func:`edgepack.quantize`."""
     check_model_file(model)
     check_quantize(options)
-    _check_output(output, model, force=options.force)
+    like = None if options.like is None else Path(options.like)
+    if like is not None:
+        check_model_file(like)
+    _check_output(output, model, like, force=options.force)
     job = quantise_job(model, options)
     folder = beside(output)
     stages = Stages(progress)
@@ -84,7 +87,7 @@ def quantize_model(
                 figures = quantisation_figures(place)
                 file = place / "quantised.onnx"
                 file.chmod(0o644)
-                _check_output(output, model, force=options.force)  # it may have appeared meanwhile
+                _check_output(output, model, like, force=options.force)  # it may have appeared meanwhile
                 replace_file(file, output)
         except OSError as error:
             raise refusal(error) or ConfigError(
@@ -134,6 +137,8 @@ def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None
             f"--percentile {options.percentile:g} says nothing to --method {options.method}.",
             hint="Give --method percentile too, or leave it out.",
         )
+    if options.like is not None:
+        _check_like(options, dynamic)
     if options.dynamic:
         static = {
             "--symmetric": options.symmetric,
@@ -157,7 +162,30 @@ def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None
         )
 
 
-def _check_output(output: Path, model: Path, *, force: bool) -> None:
+def _check_like(options: QuantizeOptions, dynamic: str) -> None:
+    """Raise ConfigError for what is as it was in the model whose scales are kept."""
+    default = QuantizeOptions()
+    decided = {
+        dynamic: options.dynamic,
+        "--method": options.method != default.method,
+        "--symmetric": options.symmetric,
+        "--exclude": bool(options.exclude),
+        "--min-sqnr": options.min_sqnr is not None,
+        "--min-accuracy": options.min_accuracy is not None,
+        "--max-drop": options.max_drop is not None,
+        "--no-bias-correction": not options.bias_correction,
+        "--reduce-range": options.reduce_range,
+        "--activation-tables": options.activation_tables is True,
+        "--no-activation-tables": options.activation_tables is False,
+    }
+    if wrong := next((name for name, given in decided.items() if given), None):
+        raise ConfigError(
+            f"--like does not go with {wrong}: that is as it was in {options.like}.",
+            hint=f"Leave {wrong} out, or --like.",
+        )
+
+
+def _check_output(output: Path, model: Path, like: Path | None, *, force: bool) -> None:
     """Raise ConfigError where the file cannot go to ``output``."""
     if not output.parent.is_dir():
         raise ConfigError(
@@ -168,6 +196,8 @@ def _check_output(output: Path, model: Path, *, force: bool) -> None:
     ):  # what --force replaces is a model, not another one's weights or data
         raise ConfigError(f"{output} is not named as an ONNX file.", hint="Use --output FILE.onnx.")
     inputs = {model: "the model itself: the float model is needed"}
+    if like is not None:
+        inputs[like] = "the model whose scales are kept: it says what is in use"
     if force and output.is_file() and _names(model, output):
         inputs[output] = f"a file that {model.name} names, such as that of its weights"
     check_output_file(output, force=force, what="a model", inputs=inputs)

@@ -29,6 +29,7 @@ from edgepack.config.option_checks import check_options, check_run, with_ram_bud
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions
 from edgepack.render.params_file import MAGIC, signed_message, write_signed
+from edgepack.runners.program import run_program
 from edgepack.runners.verify import Verification, verify
 from edgepack.system.atomic import replace_file
 from edgepack.system.boundary import guarded, undisturbed
@@ -132,8 +133,7 @@ def update(
             remove_dead(folder)
             with temporary_folder(folder, prefix=".update.") as place:
                 fresh = _packed(root, manifest, Path(model), place, where, undisturbed(progress))
-                trial = _trial(root, manifest, place, fresh, signer, params_version)
-                said = manifest.model_copy(update={"recorded": fresh.recorded}) if signer else fresh
+                trial, said = _trial(root, manifest, place, fresh, signer, params_version, where)
                 result = verify(trial, said, where)
                 if not result.ok:
                     what = f"The program of {root} does not compute what {model} does."
@@ -165,9 +165,10 @@ def _signer(
             hint="Leave --key out: callers list the id of the new params. Or pack with --params-key KEY.pub.",
         )
     if params.mode == "embed" or not params.file:
+        ways = "--params caller" if manifest.device.bare_metal else "--params file or --params caller"
         raise ConfigError(
             f"The library of {root} has its params in it.",
-            hint="Pack it with --params file or --params caller to be able to update its weights alone.",
+            hint=f"Pack it with {ways} to be able to update its weights alone.",
         )
     if source is None:
         return None
@@ -185,7 +186,8 @@ def _check_not_quantised(root: Path, manifest: Manifest) -> None:
     if manifest.model.quantised is not None:
         raise ConfigError(
             f"The model of {root} was quantised as it was packed, with data that the bundle does not hold.",
-            hint="Pack what `edgepack quantize` writes to be able to update its weights alone.",
+            hint="Pack what `edgepack quantize` writes to be able to update its weights alone: --like keeps "
+            "the scales of the model before.",
         )
 
 
@@ -264,7 +266,8 @@ def _packed(
     if fresh.params.layout != manifest.params.layout:
         raise ConfigError(
             f"{model} cannot give new params to {root}: {_difference(manifest, fresh)}.",
-            hint="Pack it anew, and ship the library with its params.",
+            hint="Pack it anew, and ship the library with its params. A quantised model is new params "
+            "where it has the scales of the one before: `edgepack quantize --like OLD.onnx`.",
         )
     return fresh
 
@@ -296,12 +299,17 @@ def _trial(
     fresh: Manifest,
     signer: MinisignSecretKey | CosignSecretKey | None,
     version: int,
-) -> Path:
-    """What is tried: ``place/fresh``; with a key the files of the old bundle in ``place/bundle``, with
-    recorded data and params of ``place/fresh``, these signed."""
+    where: _Options,
+) -> tuple[Path, Manifest]:
+    """What is tried, and what it is: ``place/fresh``; with a key the files of the old bundle in
+    ``place/bundle``, with recorded data and params of ``place/fresh``, these signed.
+
+    Firmware has its recorded data in its image, so that the results are those of the new one, which has the
+    same code, with the signed params; the old one says that it takes them, or CheckFailedError.
+    """
     trial, new = place / "bundle", place / "fresh"
     if signer is None:
-        return new
+        return new, fresh
     copy_listed(root, manifest, trial, without=("test", str(fresh.params.file)))
     shutil.copytree(new / "test", trial / "test")
     params = trial / str(fresh.params.file)
@@ -310,4 +318,8 @@ def _trial(
     signature = signer.sign_raw(signed_message(layout, params_id, version))
     write_signed(new / str(fresh.params.file), signature, params, version)
     params.chmod(0o644)
-    return trial
+    if manifest.device.bare_metal:
+        run_program(trial, manifest, ["check-params"], where)
+        shutil.copyfile(params, new / str(fresh.params.file))
+        return new, fresh
+    return trial, manifest.model_copy(update={"recorded": fresh.recorded})

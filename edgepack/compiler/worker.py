@@ -158,6 +158,7 @@ def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:
         calibration=Path(job["calibration"]) if job["calibration"] else None,
         accuracy=Path(job["accuracy"]) if job["accuracy"] else None,
         folder=Path(job["folder"]),
+        like=Path(job["like"]) if job["like"] else None,
     )
     settings = QuantiseSettings.from_json(job["settings"])
 

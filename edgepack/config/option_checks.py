@@ -302,6 +302,7 @@ _QUANTIZE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "accuracy": ("the path of a Python file", _is_path),
     "min_accuracy": ("a number", _is_real),
     "max_drop": ("a number, 0 or more", _is_limit),
+    "like": ("the path of an ONNX file", _is_path),
     "samples": ("a whole number above 0", _is_size),
 }
 _COMPARE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {

@@ -256,18 +256,20 @@ class QuantiseJob(_OfModel):
         calibration: file or folder of the calibration data; None for random ones.
         accuracy: the script that measures a model; None for none. It runs in this process's working folder,
             and may read any file.
+        like: a quantised model whose scales are kept; None for none.
     """
 
     settings: QuantiseSettings = field(default_factory=QuantiseSettings)
     calibration: Path | None = None
     accuracy: Path | None = None
+    like: Path | None = None
 
     task: ClassVar[str] = "quantise"
     results: ClassVar[tuple[str, ...]] = ("quantised.onnx", "figures.json")
 
     @property
     def access(self) -> Access:
-        given = () if self.calibration is None else absolute_paths(self.calibration)
+        given = absolute_paths(*(path for path in (self.calibration, self.like) if path is not None))
         return super().access | Access((*given, *(() if self.accuracy is None else _ANYTHING)))
 
     def to_json(self) -> dict[str, Any]:
@@ -278,6 +280,7 @@ class QuantiseJob(_OfModel):
             "calibration": calibration,
             "accuracy": "" if self.accuracy is None else str(self.accuracy.absolute()),
             "folder": "" if self.accuracy is None else str(Path.cwd()),
+            "like": "" if self.like is None else str(self.like.absolute()),
         }
 
 

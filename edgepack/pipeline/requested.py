@@ -68,6 +68,7 @@ def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None
         ),
         calibration=None if given is None or given == SYNTHETIC else Path(given),
         accuracy=None if options.accuracy is None else Path(options.accuracy),
+        like=None if options.like is None else Path(options.like),
     )
 
 

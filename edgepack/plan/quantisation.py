@@ -89,11 +89,13 @@ class UserFiles:
         calibration: file or folder of the calibration data; None for random ones.
         accuracy: the script that measures a model; None for none.
         folder: the working folder in which the script runs.
+        like: a quantised model whose scales are kept; None for none.
     """
 
     calibration: Path | None = None
     accuracy: Path | None = None
     folder: Path = Path()
+    like: Path | None = None
 
 
 @dataclass(frozen=True)

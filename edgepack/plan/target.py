@@ -85,6 +85,8 @@ class CpuTarget:
             there is one memory, without a limit.
         tensors_beside: index of the one in which a model's inputs and outputs lie too; -1: none.
         costs: what instructions count for, by which schedules are compared; None: the rules decide.
+        steady_params: how constants are stored does not depend on their values, so that those of a retrained
+            model fit.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -112,6 +114,7 @@ class CpuTarget:
     arena_room: tuple[int, ...] = ()
     tensors_beside: int = -1
     costs: InstructionCosts | None = None
+    steady_params: bool = False
 
     @property
     def cpu_kind(self) -> str:

@@ -16,11 +16,13 @@ from edgepack.pipeline.versions import tool_versions
 from edgepack.registry import EXPORT_FORMATS
 from edgepack.release.attestations import write_attestations
 from edgepack.release.build import BUNDLE, package_record
+from edgepack.release.differences import differences, update_refusal
 from edgepack.release.index import (
     INDEX,
     NOTES,
     BudgetRecord,
     Change,
+    Difference,
     Index,
     JointRecord,
     Limited,
@@ -118,15 +120,20 @@ def _completed(unit: Unit, record: UnitRecord, before: Index | None) -> UnitReco
         for what in _LIMITED
         if limits[what] is not None
     ]
-    changes = None
+    changes: tuple[Change, ...] | None = None
+    parts: tuple[Difference, ...] = ()
+    refusal: str | None = None
     if before is not None and (old := before.unit(record.name)) is not None:
+        parts = differences(old, record)
+        refusal = update_refusal(old, record, parts)
         were = old.sizes.model_dump()
         changes = tuple(
             Change(what=what, before=were[what], after=sizes[what])
             for what in _SIZES
             if were[what] is not None and sizes[what] is not None
         )
-    return record.model_copy(update={"budgets": tuple(budgets), "changes": changes})
+    found = {"changes": changes, "differences": parts, "update_refusal": refusal}
+    return record.model_copy(update={"budgets": tuple(budgets), **found})
 
 
 def _index(assembly: Assembly, units: Sequence[UnitRecord], joint: Sequence[JointRecord]) -> Index:

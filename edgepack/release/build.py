@@ -18,8 +18,11 @@ from edgepack.formats.base import ExportFormat
 from edgepack.objectfiles.code_size import text_bytes
 from edgepack.options import RunOptions
 from edgepack.registry import EXPORT_FORMATS
+from edgepack.release.differences import contents_of
+from edgepack.release.identity import UnitKeys
 from edgepack.release.index import PackageRecord, Sizes, UnitRecord, Verified
 from edgepack.release.matrix import Unit
+from edgepack.release.unit_files import BuiltUnit
 from edgepack.release.work import WorkFolder
 from edgepack.runners.program import STATUSES
 from edgepack.runners.verify import verify
@@ -41,17 +44,19 @@ class Job:
 
     Attributes:
         unit: which.
-        key: :func:`edgepack.release.identity.unit_key` of it.
+        keys: :func:`edgepack.release.identity.unit_keys` of it.
         runner: what verifies it; "" for nothing.
         not_run: why nothing verifies it.
         work: the release's work folder.
+        bundle: the unit's bundle, if it is there: then packages are made of it, and nothing else is.
     """
 
     unit: Unit
-    key: str
+    keys: UnitKeys
     runner: str
     not_run: str
     work: Path
+    bundle: BuiltUnit | None = None
 
 
 @dataclass(frozen=True)
@@ -128,21 +133,27 @@ def _build(job: Job, work: WorkFolder) -> None:
     with temporary_folder(job.work, prefix=".unit.") as place:
         folder = place / "unit"
         folder.mkdir()
-        root, _ = pack_model(unit.path, unit.profile, folder / BUNDLE, unit.options, stage)
+        root, there = folder / BUNDLE, job.bundle
+        if there is None:
+            pack_model(unit.path, unit.profile, root, unit.options, stage)
+        else:
+            there.take(root)
         manifest = load_manifest(root)
         _check_joint(root, unit)
         packages = _packages(root, folder, unit, stage)
         stage("verify")
-        verified = _verified(job, root, manifest)
+        verified = _verified(job, root, manifest) if there is None else there.record.verified
         record = UnitRecord(
             model=unit.model,
             device=unit.device,
             bundle=f"{unit.place}/{BUNDLE}",
-            inputs=job.key,
+            inputs=job.keys.unit,
+            bundle_inputs=job.keys.bundle,
             model_sha256=manifest.model.sha256,
             manifest_sha256=sha256_file(root / "manifest.json"),
             packages=tuple(packages),
             sizes=_sizes(root, manifest),
+            contents=contents_of(manifest),
             verified=verified,
             warnings=manifest.warnings,
         )

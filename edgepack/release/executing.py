@@ -14,7 +14,7 @@ from edgepack.release.planned import Planned
 from edgepack.release.work import WorkFolder
 from edgepack.system.deadline import TICK
 
-__all__ = ["Running", "Show", "State", "Watch", "build_units"]
+__all__ = ["Estimate", "Queue", "Running", "Show", "State", "Watch", "build_units"]
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,59 @@ class State:
         total: all units.
         running: what is being built.
         finished: names of those that ended since the last call, with why they failed.
+        left: seconds that the rest may take; None where that cannot be said yet.
     """
 
     done: int
     total: int
     running: tuple[Running, ...]
     finished: tuple[tuple[str, Failure | None], ...] = ()
+    left: float | None = None
 
 
+#: Units that have to end before the time that is left is said.
+_TELLING = 2
 #: Is told of the state, a few times a second.
 Show = Callable[[State], None]
+
+
+class Estimate:
+    """How long the rest of a release may take: as many units come to their end in a time as did until now."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began = clock, clock()
+        self._ended, self._end = 0, 0.0
+
+    def __call__(self, finished: int, waiting: int) -> float | None:
+        """Seconds that are left.
+
+        Args:
+            finished: units that ended since the last call.
+            waiting: units that are to end yet.
+        """
+        now = self._clock()
+        self._ended += finished
+        if finished:
+            self._end = now + (now - self._began) / self._ended * waiting
+        return max(self._end - now, 0.0) if self._ended >= _TELLING and waiting else None
 
 
 class Watch:
     """Tells a :data:`Show` how far a release is."""
 
-    def __init__(self, show: Show | None, planned: Sequence[Planned], work: WorkFolder) -> None:
+    def __init__(
+        self,
+        show: Show | None,
+        planned: Sequence[Planned],
+        work: WorkFolder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._show = show or (lambda _state: None)
         self._work = work
         self._total = len(planned)
         self._failed = [(one.unit.name, one.failure) for one in planned if one.failure is not None]
         self._done = sum(one.built is not None for one in planned)
+        self._estimate = Estimate(clock)
 
     def __call__(self, waiting: Sequence[Unit], finished: Sequence[tuple[str, Failure | None]]) -> None:
         finished, self._failed = [*self._failed, *finished], []
@@ -65,7 +97,42 @@ class Watch:
         for unit in waiting:
             if (found := self._work.stage(unit)) is not None:
                 running.append(Running(unit.name, found[0], max(0.0, now - found[1])))
-        self._show(State(self._done, self._total, tuple(running), tuple(finished)))
+        left = self._estimate(len(finished), len(waiting))
+        self._show(State(self._done, self._total, tuple(running), tuple(finished), left))
+
+
+class Queue:
+    """The order in which units are handed over: never more than one waits for a C library that a toolchain
+    builds first, while the others, which need none, are built.
+
+    That one is handed over before all others, for it takes longest; the library's other units when it is
+    there, and then the first unit of the next library.
+    """
+
+    def __init__(self, todo: Sequence[Planned]) -> None:
+        self._free = [one for one in todo if not one.library]
+        self._held: dict[str, list[Planned]] = {}
+        for one in todo:
+            if one.library:
+                self._held.setdefault(one.library, []).append(one)
+
+    def ready(self) -> list[Planned]:
+        """What can be handed over at the beginning."""
+        free, self._free = self._free, []
+        return [*self._next_library(), *free]
+
+    def ended(self, one: Planned) -> list[Planned]:
+        """What can be handed over when this one has come to its end, well or not."""
+        if one.library not in self._held:
+            return []
+        return [*self._next_library(one.library), *self._held.pop(one.library)]
+
+    def _next_library(self, but: str = "") -> list[Planned]:
+        """The first unit of a library that nobody builds yet."""
+        for library, units in self._held.items():
+            if library != but and units:
+                return [units.pop(0)]
+        return []
 
 
 def build_units(
@@ -73,12 +140,19 @@ def build_units(
 ) -> dict[str, Outcome]:
     """What came of each unit, by its name. The executor is closed then."""
     with executor:
-        futures: dict[Future[Outcome], Planned] = {
-            executor.submit(build, Job(one.unit, one.key, one.runner, one.not_run, work.path)): one
-            for one in todo
-        }
+        queue = Queue(todo)
+        futures: dict[Future[Outcome], Planned] = {}
         outcomes: dict[str, Outcome] = {}
-        waiting = set(futures)
+        waiting: set[Future[Outcome]] = set()
+
+        def submit(ready: Sequence[Planned]) -> None:
+            for one in ready:
+                job = Job(one.unit, one.keys, one.runner, one.not_run, work.path, one.bundle)
+                future = executor.submit(build, job)
+                futures[future] = one
+                waiting.add(future)
+
+        submit(queue.ready())
         watch([one.unit for one in todo], [])
         try:
             while waiting:
@@ -86,8 +160,9 @@ def build_units(
                 for future in done:
                     unit = futures[future].unit
                     outcomes[unit.name] = _kept(_outcome(future), unit, work)
+                    submit(queue.ended(futures[future]))
                 finished = [(name, outcomes[name].failure) for name in (futures[f].unit.name for f in done)]
-                watch([one.unit for future, one in futures.items() if future in waiting], finished)
+                watch([one.unit for one in todo if one.unit.name not in outcomes], finished)
         finally:
             for future in waiting:
                 future.cancel()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgepack.bundle.manifest import ModelRecord
 from edgepack.commands.compiled_targets import tuned_for
@@ -31,7 +31,7 @@ from edgepack.system.files import sha256_file
 from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains import resolve
 
-__all__ = ["identify_models", "unit_key", "verifying_runner"]
+__all__ = ["UnitKeys", "identify_models", "unit_keys", "verifying_runner"]
 
 #: Of a device's runner: what says where it lies on this machine, not what the bundle is.
 _OF_THIS_MACHINE = ("program", "sysroot", "environment", "options", "timeout")
@@ -65,8 +65,21 @@ def verifying_runner(unit: Unit) -> tuple[str, str]:
         return "", f"the machine that built it has no runner {profile.runner.name} for it"
 
 
-def unit_key(unit: Unit, model: ModelIdentity, runner: str) -> str:
-    """SHA-256, in hex, over all that decides on a unit's files and on what is said of them.
+class UnitKeys(NamedTuple):
+    """What decides on a unit, each a SHA-256 in hex.
+
+    Attributes:
+        unit: on all its files, and on what is said of them.
+        bundle: on its bundle alone, and on what is said of that: not what packages say about themselves, so
+            that a new version of the project makes new packages of the bundle that is there.
+    """
+
+    unit: str
+    bundle: str
+
+
+def unit_keys(unit: Unit, model: ModelIdentity, runner: str) -> UnitKeys:
+    """What decides on a unit.
 
     Args:
         model: one of :func:`identify_models`.
@@ -84,17 +97,25 @@ def unit_key(unit: Unit, model: ModelIdentity, runner: str) -> str:
         "options": _options(unit, [*profiles[1:], profiles[0]]),
         "devices": [_without_places(profile.model_dump(mode="json")) for profile in profiles],
         "toolchain": [_without_places(toolchain.config.model_dump(mode="json")), toolchain.version()],
-        "package": asdict(unit.package),
-        "formats": {name: EXPORT_FORMATS.origin(name) for name in unit.formats},
         "parts": {
             "frontend": [model.frontend, FRONTENDS.origin(model.frontend)],
             "family": TOOLCHAINS.origin(toolchain.config.family),
             "runner": [runner, RUNNERS.origin(runner) if runner else ""],
         },
-        "epoch": epoch(),
         "versions": tool_versions(unit.profile.gpu.api),
         "sources": _own_sources(),
     }
+    bundle = _digest(decides)
+    packages = {
+        "bundle": bundle,
+        "package": asdict(unit.package),
+        "formats": {name: EXPORT_FORMATS.origin(name) for name in unit.formats},
+        "epoch": epoch(),
+    }
+    return UnitKeys(_digest(packages), bundle)
+
+
+def _digest(decides: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 

@@ -17,6 +17,7 @@ from edgepack.bundle.fields import (
     Line,
     ModelName,
     OptionalName,
+    OptionalSha256,
     OptionalWord,
     Sha256,
     Word,
@@ -34,11 +35,14 @@ __all__ = [
     "SUMS",
     "BudgetRecord",
     "Change",
+    "Contents",
+    "Difference",
     "FileRecord",
     "Index",
     "JointRecord",
     "Limited",
     "PackageRecord",
+    "Part",
     "Sized",
     "Sizes",
     "UnitRecord",
@@ -56,6 +60,9 @@ SCHEMA_FILE = Path(__file__).with_name("release.schema.json")
 #: Sizes that can have a budget, and all sizes.
 Limited = Literal["text", "params", "arena", "flash", "ram"]
 Sized = Literal["text", "params", "arena", "flash", "ram", "bundle"]
+
+#: What may be another one than in the release before.
+Part = Literal["model", "weights", "kernels", "scales", "inputs and outputs", "options", "tools"]
 
 
 class _Record(BaseModel):
@@ -122,6 +129,27 @@ class Change(_Record):
     after: int
 
 
+class Contents(_Record):
+    """What a bundle is made of, by SHA-256."""
+
+    weights: Sha256 = Field(description="of the params' data")
+    layout: OptionalSha256 = Field(description="params of packs with the same fit its library")
+    kernels: Sha256 = Field(description="over machine code, kernels of GPUs, the user's C")
+    interface: Sha256 = Field(description="over names, types and sizes of inputs and outputs")
+    scales: Sha256 = Field(description="over what integers of inputs and outputs mean")
+    options: Sha256 = Field(description="over what was chosen for the pack")
+    tools: Sha256 = Field(description="over versions of edgepack, its tools and the toolchain")
+    updatable: bool = Field(description="whether `edgepack update` makes params for its library at all")
+
+
+class Difference(_Record):
+    """A part of a unit that is another one in the release that this one is compared with."""
+
+    what: Part
+    before: Sha256
+    after: Sha256
+
+
 class UnitRecord(_Record):
     """A model for a device."""
 
@@ -136,6 +164,18 @@ class UnitRecord(_Record):
     verified: Verified
     budgets: tuple[BudgetRecord, ...] = ()
     changes: tuple[Change, ...] | None = Field(default=None, description="null: not in the release before")
+    bundle_inputs: OptionalSha256 = Field(
+        default="", description="SHA-256 over all that decides on the bundle's files alone"
+    )
+    contents: Contents | None = Field(default=None, description="null: made by an older edgepack")
+    differences: tuple[Difference, ...] = Field(
+        default=(), description="parts that are others than in the release before"
+    )
+    update_refusal: str | None = Field(
+        default=None,
+        description="why new params alone do not do for the library before; empty: they do, as "
+        "`edgepack update` makes them; null: that library computes the same",
+    )
     warnings: tuple[str, ...] = ()
 
     @property

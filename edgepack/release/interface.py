@@ -29,6 +29,7 @@ class ReleaseKeywords(TypedDict, total=False):
     scheduler: str
     bench: bool
     allow_same_version: bool
+    unsigned: bool
 
 
 @guarded
@@ -68,7 +69,8 @@ def make_release(
             once (default: one for each CPU); ``executor``, what builds them: ``processes`` of this machine or
             ``dask``; ``scheduler``, the address of Dask's; ``bench``, whether what runs here at its own
             speed is measured; ``allow_same_version``, whether a model may differ from the one that was
-            released under the same version without a warning.
+            released under the same version without a warning; ``unsigned``, whether it is not signed though
+            the project names a key.
 
     Returns:
         what was published; or, where a unit could not be built, why, and nothing was published.

@@ -13,6 +13,8 @@ __all__ = ["budget_text", "render_notes"]
 
 #: What may stand between the signs of a link.
 _URL = re.compile(r"https?://[!-;=?-~]+")
+#: Digits of a digest that are shown.
+_DIGITS = 12
 _ALIGN = {True: "---:", False: "---"}
 
 
@@ -25,7 +27,7 @@ def render_notes(index: Index) -> str:
     if budgets := _budgets(index):
         parts += ["## Budgets", budgets]
     if index.against:
-        parts += [f"## Changes since {markdown(index.against)}", _changes(index)]
+        parts += [f"## Changes since {markdown(index.against)}", _differences(index), _changes(index)]
     parts += ["## Files", _files(index)]
     if warnings := _warnings(index):
         parts += ["## Warnings", warnings]
@@ -105,18 +107,46 @@ def _budgets(index: Index) -> str:
     return _table(["model", "device", "budget", "limit", "takes", ""], rows, right=(3, 4)) if rows else ""
 
 
-def _changes(index: Index) -> str:
-    rows = []
+def _differences(index: Index) -> str:
+    """Which parts of which units are others, and whether who has the library needs another one."""
+    rows, same = [], 0
     for unit in index.units:
         name = [markdown(unit.model), markdown(unit.device)]
         if unit.changes is None:
             rows.append([*name, "new", "", "", ""])
+        elif not unit.differences:
+            same += 1
+        else:
+            weights = next((one for one in unit.differences if one.what == "weights"), None)
+            digests = (
+                [code_cell(one[:_DIGITS]) for one in (weights.before, weights.after)] if weights else ["", ""]
+            )
+            rows.append([*name, ", ".join(one.what for one in unit.differences), *digests, _update(unit)])
+    text = f"{same} unit{' is' if same == 1 else 's are'} made of the same parts." if same else ""
+    header = ["model", "device", "changed", "weights before", "weights now", "new params alone"]
+    return "\n\n".join(filter(None, [_table(header, rows) if rows else "", text]))
+
+
+def _update(unit: UnitRecord) -> str:
+    """Whether who has the library of the release before needs no other one."""
+    if unit.update_refusal is None:
+        return ""
+    return (
+        "`edgepack update` makes them" if not unit.update_refusal else f"no: {markdown(unit.update_refusal)}"
+    )
+
+
+def _changes(index: Index) -> str:
+    """Sizes that are others, as far as they are shown."""
+    rows = []
+    for unit in index.units:
+        name = [markdown(unit.model), markdown(unit.device)]
         for one in unit.changes or ():
-            if one.before != one.after:
+            if human_bytes(one.before) != human_bytes(one.after):
                 percent = f"{(one.after / one.before - 1) * 100:+.1f} %" if one.before else ""
                 rows.append([*name, one.what, human_bytes(one.before), human_bytes(one.after), percent])
     if not rows:
-        return "No size has changed."
+        return "No size has changed by as much as is shown."
     return _table(["model", "device", "what", "before", "now", ""], rows, right=(3, 4, 5))
 
 

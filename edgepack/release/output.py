@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from edgepack.bundle.writer import check_holds_only
@@ -115,10 +115,20 @@ class Earlier:
         found = self.index.unit(name) if self.index is not None else None
         if found is None or found.inputs != key or not self._holds_folder(place):
             return None
-        files = {
-            name[len(place) + 1 :]: one for name, one in self.sums.items() if name.startswith(f"{place}/")
-        }
-        return BuiltUnit(found, self.root / place, files, True)
+        return BuiltUnit(found, self.root / place, self._below(place), True)
+
+    def bundle(self, name: str, place: str, key: str) -> BuiltUnit | None:
+        """The bundle of a unit, if that has this key and all files of its place are whole."""
+        found = self.index.unit(name) if self.index is not None else None
+        if found is None or found.bundle_inputs != key or not self._holds_folder(place):
+            return None
+        folder = f"{place}/{PurePosixPath(found.bundle).name}"
+        return BuiltUnit(found, self.root / folder, self._below(folder), True)
+
+    def _below(self, place: str) -> dict[str, str]:
+        """The files in a folder, by their paths there."""
+        begin = f"{place}/"
+        return {path.removeprefix(begin): one for path, one in self.sums.items() if path.startswith(begin)}
 
     def joint(self, model: str, format_: str, key: str) -> tuple[JointRecord, ...]:
         """The packages of a model for several devices, if they are whole."""

@@ -9,14 +9,18 @@ from pathlib import Path
 from edgepack.errors import ConfigError, EdgepackError
 from edgepack.pipeline.compile import ModelIdentity
 from edgepack.release.build import Failure, failure_of
-from edgepack.release.identity import identify_models, unit_key, verifying_runner
+from edgepack.release.identity import UnitKeys, identify_models, unit_keys, verifying_runner
 from edgepack.release.matrix import Unit, matches, units_of
 from edgepack.release.output import Earlier
 from edgepack.release.project_file import ProjectFile
 from edgepack.release.unit_files import BuiltUnit
 from edgepack.release.work import WorkFolder
+from edgepack.toolchains import resolve
 
 __all__ = ["Planned", "planned_units"]
+
+
+_UNKNOWN = UnitKeys("", "")
 
 
 @dataclass(frozen=True)
@@ -24,27 +28,37 @@ class Planned:
     """A unit, and what there is of it.
 
     Attributes:
-        key: what decides on its files; "" where it is not known, for a failure.
+        keys: what decides on its files; empty where it is not known, for a failure.
         runner, not_run: what verifies it, or why nothing does.
         built: what is there already; None: it is to be built.
+        bundle: of one that is to be built, its bundle that is there already.
+        library: what the toolchain has to build first for the device, which all units for it wait for; "" for
+            nothing.
         failure: why it cannot be built.
     """
 
     unit: Unit
-    key: str = ""
+    keys: UnitKeys = _UNKNOWN
     runner: str = ""
     not_run: str = ""
     built: BuiltUnit | None = None
+    bundle: BuiltUnit | None = None
+    library: str = ""
     failure: Failure | None = None
 
 
 def planned_units(
-    loaded: ProjectFile, only: Sequence[str], work: WorkFolder, earlier: Earlier
+    loaded: ProjectFile,
+    only: Sequence[str],
+    work: WorkFolder,
+    earlier: Earlier,
+    bundles: Sequence[Earlier] = (),
 ) -> list[Planned]:
     """The units of a release, and what the work folder and the earlier release have of them.
 
     Args:
         only: patterns of MODEL@DEVICE, of which each has to match; all units without any.
+        bundles: further releases whose bundles are taken where they are the same.
 
     Raises:
         ConfigError: a pattern matches nothing.
@@ -56,7 +70,7 @@ def planned_units(
             models |= identify_models([path])
         except EdgepackError as error:
             models[path] = failure_of(error)
-    return [_planned_unit(unit, models[unit.path], work, earlier) for unit in units]
+    return [_planned_unit(unit, models[unit.path], work, (earlier, *bundles)) for unit in units]
 
 
 def _chosen(loaded: ProjectFile, only: Sequence[str]) -> list[Unit]:
@@ -71,13 +85,18 @@ def _chosen(loaded: ProjectFile, only: Sequence[str]) -> list[Unit]:
     return [unit for unit in units if not only or any(matches(unit.name, one) for one in only)]
 
 
-def _planned_unit(unit: Unit, model: ModelIdentity | Failure, work: WorkFolder, earlier: Earlier) -> Planned:
+def _planned_unit(
+    unit: Unit, model: ModelIdentity | Failure, work: WorkFolder, releases: Sequence[Earlier]
+) -> Planned:
     if isinstance(model, Failure):
         return Planned(unit, failure=model)
     try:
         runner, not_run = verifying_runner(unit)
-        key = unit_key(unit, model, runner)
+        keys = unit_keys(unit, model, runner)
+        library = resolve(unit.profile, unit.options.toolchain).builds_first
     except EdgepackError as error:
         return Planned(unit, failure=failure_of(error))
-    built = work.built(unit, key) or earlier.built(unit.name, unit.place, key)
-    return Planned(unit, key, runner, not_run, built)
+    if built := work.built(unit, keys.unit) or releases[0].built(unit.name, unit.place, keys.unit):
+        return Planned(unit, keys, runner, not_run, built)
+    bundle = next((b for one in releases if (b := one.bundle(unit.name, unit.place, keys.bundle))), None)
+    return Planned(unit, keys, runner, not_run, None, bundle, "" if bundle else library)

@@ -15,6 +15,7 @@ from edgepack.errors import ConfigError
 from edgepack.registry import EXECUTORS
 from edgepack.release.assemble import Assembly, assemble
 from edgepack.release.build import Failure, Outcome
+from edgepack.release.differences import with_contents
 from edgepack.release.executing import Running, Show, State, Watch, build_units
 from edgepack.release.index import Index, load_index
 from edgepack.release.matrix import Unit
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignSecretKey
     from edgepack.signing.minisign import MinisignSecretKey
 
-__all__ = ["Release", "ReleaseOptions", "plan_release", "release"]
+__all__ = ["Release", "ReleaseOptions", "check_signing", "plan_release", "release"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ReleaseOptions:
         scheduler: address of what has the executor's workers, for one that has some.
         bench: measure, when all is built, what runs here at its own speed.
         allow_same_version: do not warn where a model changed and the version did not.
+        unsigned: do not sign, though the project names a key.
     """
 
     only: Sequence[str] = ()
@@ -56,6 +58,7 @@ class ReleaseOptions:
     scheduler: str = ""
     bench: bool = False
     allow_same_version: bool = False
+    unsigned: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,25 @@ def plan_release(project: Path, output: Path, options: ReleaseOptions) -> list[P
     loaded = load_project(project)
     output = output.resolve()
     key = None
-    with suppress(ConfigError):  # its password is asked for where something is to be signed
-        key = _signing_key(loaded)
-    earlier = Earlier.at(output, key.public if key is not None else None)
-    return planned_units(loaded, options.only, WorkFolder(work_place(output)), earlier)
+    with suppress(ConfigError):  # `check_signing` says what is wrong with it
+        key = _signing_key(loaded, options)
+    earlier, others = _releases(output, options, key)
+    return planned_units(loaded, options.only, WorkFolder(work_place(output)), earlier, others)
+
+
+def check_signing(project: Path, options: ReleaseOptions) -> None:
+    """Raise ConfigError where the key that the project names is not there, or cannot be used."""
+    _signing_key(load_project(project), options)
+
+
+def _releases(
+    output: Path, options: ReleaseOptions, key: MinisignSecretKey | CosignSecretKey | None
+) -> tuple[Earlier, list[Earlier]]:
+    """The release that stands in the folder, and the one to compare with, whose bundles may be the same."""
+    public = key.public if key is not None else None
+    against = options.against
+    others = [Earlier.at(against.resolve(), public)] if against is not None and against.is_dir() else []
+    return Earlier.at(output, public), others
 
 
 def release(
@@ -134,16 +152,16 @@ def release(
     output = output.resolve()
     sources = _sources(loaded)
     check_output(output, partial=bool(options.only), sources=sources)
-    before = load_index(options.against) if options.against is not None else None
+    before = _before(options.against) if options.against is not None else None
     were = load_measurements(options.against) if options.against is not None else Measurements()
     EXECUTORS.find(options.executor)
-    key = _signing_key(loaded)
+    key = _signing_key(loaded, options)
     if key is not None:
         _check_place(output, loaded)
-    earlier = Earlier.at(output, key.public if key is not None else None)
+    earlier, others = _releases(output, options, key)
     published = published_index(output)
     with work_folder(output) as work:
-        planned = planned_units(loaded, options.only, work, earlier)
+        planned = planned_units(loaded, options.only, work, earlier, others)
         todo = [one for one in planned if one.built is None and one.failure is None]
         outcomes: dict[str, Outcome] = {}
         if todo:
@@ -181,7 +199,7 @@ def _executor(options: ReleaseOptions, units: int) -> Executor:
 
 def _there(one: Planned, work: WorkFolder) -> BuiltUnit:
     """A unit that was there, or that was built now."""
-    found = one.built or work.built(one.unit, one.key, now=True)
+    found = one.built or work.built(one.unit, one.keys.unit, now=True)
     if found is None:
         raise ConfigError(
             f"A unit has gone from {work.path}.", hint="Another program changes it; make the release again."
@@ -208,10 +226,16 @@ def _measured(
     return replace(made, measured=now, slower=slower, warnings=(*warnings, *unknown))
 
 
-def _signing_key(loaded: ProjectFile) -> MinisignSecretKey | CosignSecretKey | None:
+def _before(against: Path) -> Index:
+    """The release to compare with: its folder, or its ``release.json``."""
+    index = load_index(against)
+    return with_contents(index, against) if against.is_dir() else index
+
+
+def _signing_key(loaded: ProjectFile, options: ReleaseOptions) -> MinisignSecretKey | CosignSecretKey | None:
     """The key that the project names, before anything is built: it may be missing, or its password wrong."""
     signing = loaded.project.signing
-    if signing is None:
+    if signing is None or options.unsigned:
         return None
     password = os.environ.get(signing.password_env) if signing.password_env else None
     source = str(loaded.file(signing.key)) if signing.key else f"env://{signing.key_env}"

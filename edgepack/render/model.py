@@ -63,8 +63,7 @@ class Execution:
         keep_denormals: kernels compute with denormal numbers as the caller's mode says, instead of with zeros
             in their place.
         params_listed: see :func:`edgepack.render.params_file.write_params`.
-        direct: the library has a function that runs it without a session, on one thread; its params are
-            embedded, and it has one variant.
+        direct: the library has a function that runs it without a session, on one thread; it has one variant.
         placed: where the linker is to put embedded params; None: in one section, as everywhere.
     """
 
@@ -115,7 +114,7 @@ def render_model(
         "scratch_bytes": max(arena.scratch_bytes for arena in arenas),
     }
     values = (
-        model_values(plan, params_mode == "embed")
+        model_values(plan, params_mode == "embed", direct=execution.direct)
         | {
             "image_bytes": params_file_bytes(plan, listed=execution.params_listed),
             "variants": [_variant(v, i, len(variants), execution) for i, v in enumerate(variants)],

@@ -19,6 +19,7 @@ from edgepack.plan.types import ALIGNMENT, Constant, Plan
 
 __all__ = [
     "FORMAT_VERSION",
+    "SIGNATURE_BYTES",
     "ParamsFile",
     "params_data_offset",
     "params_file_bytes",
@@ -41,6 +42,8 @@ DIGEST_OFFSET = 80
 _PURPOSE = b"edgepack params".ljust(16, b"\0")
 #: The data starts at a multiple of this many bytes, a page of memory, so that what is mapped is aligned.
 PAGE = 4096
+#: Of a signature, which makes the header so much longer.
+SIGNATURE_BYTES = 64
 #: Bytes that are copied at once.
 CHUNK = 1 << 20
 
@@ -134,7 +137,7 @@ def write_signed(source: Path, signature: bytes, output: Path, version: int = 0)
         rest = file.read(fixed[2] - HEADER.size)
         at = fixed[2]
         rest += signature
-        data_offset = _data_offset(at + len(signature))
+        data_offset = _data_offset(at + len(signature), listed=found.data_offset % PAGE == 0)
         fixed[2:5] = at + len(signature), data_offset + found.data_bytes, data_offset
         fixed[9:12] = bytes(32), at, version
         fixed[9] = hashlib.sha256(HEADER.pack(*fixed) + rest).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from math import prod
 
@@ -16,7 +17,7 @@ from edgepack.render.names import (
     printable,
     unique_identifiers,
 )
-from edgepack.render.params_file import params_file_bytes
+from edgepack.render.params_file import SIGNATURE_BYTES, params_file_bytes
 from edgepack.version import __version__
 
 __all__ = ["model_values"]
@@ -104,14 +105,16 @@ class _Tensor:
         return printable(self.spec.name)
 
 
-def model_values(plan: Plan, embedded: bool) -> dict[str, object]:
+def model_values(plan: Plan, embedded: bool, *, direct: bool = False) -> dict[str, object]:
     """What the templates about a model name: its names as C and macros, its tensors, sizes in bytes.
 
     Args:
         embedded: the params are in the library.
+        direct: it has a function that runs it without a session, which takes an opened model where the params
+            are not in it.
     """
     identifier = c_identifier(plan.name)
-    tensors = _tensors(plan, identifier)
+    tensors = _tensors(plan, identifier, {"model"} if direct and not embedded else set())
     return {
         "name": plan.name,
         "version": __version__,
@@ -127,16 +130,17 @@ def model_values(plan: Plan, embedded: bool) -> dict[str, object]:
         "output_count": len(plan.outputs),
         "params_bytes": plan.params_bytes,
         "image_bytes": params_file_bytes(plan),
+        "place_bytes": params_file_bytes(plan, listed=False) + SIGNATURE_BYTES,
         "embedded": embedded,
     }
 
 
-def _tensors(plan: Plan, identifier: str) -> list[_Tensor]:
-    """Inputs, then outputs, with names that are unique among all of them."""
+def _tensors(plan: Plan, identifier: str, others: Set[str]) -> list[_Tensor]:
+    """Inputs, then outputs, with names that are unique among all of them and ``others``."""
     specs = [("input", i, t) for i, t in enumerate(plan.inputs)] + [
         ("output", i, t) for i, t in enumerate(plan.outputs)
     ]
-    taken = {identifier, "session", "inputs_", "outputs_", "memory", "memory_bytes"}
+    taken = {identifier, "session", "inputs_", "outputs_", "memory", "memory_bytes", *others}
     variables = unique_identifiers([t.name for _, _, t in specs], taken=taken)
     macros = [
         name

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from edgepack.system.process import Completed
 
 __all__ = [
+    "PARAMS_AT",
     "Availability",
     "Call",
     "DeviceLike",
@@ -20,6 +21,11 @@ __all__ = [
     "setting",
     "with_settings",
 ]
+
+
+#: Of firmware whose params are not in its image: an address and the params file stand behind it, and whoever
+#: runs the image puts the file's bytes there first.
+PARAMS_AT = "--params-at"
 
 
 class DeviceLike(Protocol):

@@ -17,7 +17,7 @@ from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.options import RunOptions
 from edgepack.runners import Selected, select_runner
-from edgepack.runners.base import setting
+from edgepack.runners.base import PARAMS_AT, setting
 from edgepack.runners.recorded import device_of
 from edgepack.runners.sandbox import run_confined, sandbox_name
 from edgepack.system.command_text import signal_name
@@ -86,6 +86,8 @@ def run_program(
             hint="Pack for a device whose artifacts include `program`.",
         )
     selected = selected_runner(manifest, options)
+    if manifest.params.address and manifest.params.file:
+        arguments = [*arguments, PARAMS_AT, f"{manifest.params.address:#x}", Path(manifest.params.file)]
     if options.sandbox:
         selected = _sandboxed(selected)
         root = root.absolute()

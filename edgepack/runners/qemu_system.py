@@ -1,7 +1,8 @@
 """Runs a firmware image on a board that qemu emulates; semihosting is its console and exit status.
 
 The device's profile names the board (``options: {machine: mps2-an386}``). The image holds its own data: paths
-among the arguments are left out.
+among the arguments are left out. But params may lie beside it: behind ``--params-at ADDRESS`` stands their
+file, which is put into the board's flash before the image starts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from edgepack.bundle.firmware.emulator import EMULATORS
 from edgepack.errors import ToolchainError
-from edgepack.runners.base import Availability, Call, DeviceLike, setting
+from edgepack.runners.base import PARAMS_AT, Availability, Call, DeviceLike, setting
 from edgepack.system.paths import find_program
 from edgepack.system.process import Completed, ask, execute
 
@@ -66,6 +67,7 @@ def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
     if not ok:
         raise ToolchainError(f"qemu-system cannot run firmware of {device.name}.", hint=hint)
     image, *rest = argv
+    rest, loaded = _taken_params(rest)
     words = [Path(image).name, *(word for word in rest if isinstance(word, str))]
     # A comma ends an option's value, two are one comma.
     arguments = ",".join(f"arg={word.replace(',', ',,')}" for word in words)
@@ -74,12 +76,24 @@ def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
         *emulator.command(_machine(device), str(setting(device, "cpu") or ""), str(_find_qemu(device))),
         *(("-icount", emulator.icount) if "--instructions" in words else ()),
         *("-kernel", image),
+        *loaded,
         *("-display", "none", "-serial", "none", "-monitor", "none", "-chardev", "stdio,id=console"),
         *("-semihosting-config", f"enable=on,target=native,chardev=console,{arguments}"),
     ]
     what = f"{Path(image).name} on {_machine(device)} under {emulator.program}"
     environment = setting(device, "environment") or {}
     return Call(command, environment, what, [command[0]])
+
+
+def _taken_params(arguments: Sequence[str | Path]) -> tuple[list[str | Path], list[str]]:
+    """The arguments without params for the board, and qemu's options that load these."""
+    rest = list(arguments)
+    if PARAMS_AT not in rest:
+        return rest, []
+    at = rest.index(PARAMS_AT)
+    address, file = rest[at + 1 : at + 3]
+    loader = f"loader,file={str(file).replace(',', ',,')},addr={address},force-raw=on"
+    return rest[:at] + rest[at + 3 :], ["-device", loader]
 
 
 def _machine(device: DeviceLike) -> str:

@@ -149,6 +149,7 @@ OPTIONS = {
     "--quantize": _text("quantize", r"(?:int8|dynamic)\b"),
     "--calibrate": _text("calibrate", _WORD),
     "--accuracy": _text("accuracy", _WORD),
+    "--like": _text("like"),
     "--layers": _text("model", _WORD),
     "--percentile": _size("percentile"),
     "--samples": _size("samples"),
@@ -160,6 +161,7 @@ OPTIONS = {
     "--bench": _text("bench"),
     "--ci": _text("ci", _WORD),
     "--allow-same-version": _flag("allow_same_version"),
+    "--unsigned": _flag("unsigned"),
     "--verification": _text("verification"),
 }
 

@@ -159,6 +159,12 @@ class Toolchain(ABC):
             options = [*self.format.program(), *flags]
             self._link(hidden, output, options, libraries, f"linking {output.name}")
 
+    @property
+    def builds_first(self) -> str:
+        """What the first link for a target builds for a minute or so, while all others for it wait: a name
+        of that library; "" for nothing that takes long."""
+        return ""
+
     def preparation(self) -> AbstractContextManager[None]:
         """Does in the background, while the body of a ``with`` runs, what the first link for a target would
         otherwise have to do."""

@@ -122,6 +122,12 @@ class ZigToolchain(Toolchain):
         found = _FOUND_IN_THE_SYSTEM if self.device.os == "macos" else ()
         return [OPTIMISED_LIBRARIES, *found]
 
+    @property
+    def builds_first(self) -> str:
+        if self.device.os not in _MANY_SOURCES or self.sysroot():
+            return ""
+        return f"{self.target.target} {self.target.cpu or 'baseline'}"
+
     @contextmanager
     def preparation(self) -> Iterator[None]:
         """Builds libc and compiler-rt by linking something, once: they depend on the target only."""
@@ -162,7 +168,7 @@ class ZigToolchain(Toolchain):
         program = "program" in self.device.artifacts
         linked = self.format.program() if program else self.format.shared(["main"], "empty", folder)
         linked = [*self.link_mode, *linked]
-        if self.device.os in _MANY_SOURCES and not self.sysroot():
+        if self.builds_first:
             # What `zig cc` would build, and finds then. But that takes no -j, without which zig compiles one
             # file less at a time than there are CPUs: one on two.
             options = ["-target", self.target.target, f"-mcpu={self.target.cpu or 'baseline'}"]

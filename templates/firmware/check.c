@@ -69,7 +69,7 @@ ep_status check_open(const command *what, ep_model *model, ep_session **session)
     options.threads = what->threads;
     options.memory = check.memory;
     options.memory_bytes = check.memory_bytes;
-    ep_status status = ep_model_open(check.model, NULL, model);
+    ep_status status = check.open(model);
     return status == EP_OK ? ep_session_create(model, &options, session) : status;
 }
 
@@ -92,17 +92,15 @@ static ep_status run_poisoned(const command *what, int second, int garbage, size
         check.buffers[i].nbytes = (size_t)tensor->nbytes;
         fill(check.buffers[i].data, garbage, check.buffers[i].nbytes);
     }
-    ep_status status = second ? EP_OK : check_open(what, &model, &session);
+    ep_status status = second ? check.open(&model) : check_open(what, &model, &session);
     if (status == EP_OK) {
         const unsigned char *top = stack_pointer();
         paint_stack();
-        status = second ? check.run_direct() : check_run(session);
+        status = second ? check.run_direct(&model) : check_run(session);
         *stack = used_stack(top);
     }
-    if (!second) {
-        ep_session_destroy(session);
-        ep_model_close(&model);
-    }
+    ep_session_destroy(session);
+    ep_model_close(&model);
     return status;
 }
 
@@ -198,7 +196,7 @@ static int info(const command *what) {
 static int check_params(const command *what) {
     ep_model model;
     (void)what;
-    ep_status status = ep_model_open(check.model, NULL, &model);
+    ep_status status = check.open(&model);
     if (status == EP_OK) {
         status = ep_model_check_params(&model);
     }

@@ -20,7 +20,9 @@ typedef struct check_output {
 
 typedef struct check_data {
     const ep_descriptor *model;
-    ep_status (*run_direct)(void); /* from `inputs` to `buffers`, in `memory`, without a session */
+    ep_status (*open)(ep_model *model); /* with the params of the image, or those beside it */
+    /* From `inputs` to `buffers`, in `memory`, without a session. */
+    ep_status (*run_direct)(const ep_model *model);
     const ep_const_buffer *inputs;
     ep_buffer *buffers; /* one for each output */
     const check_output *outputs;

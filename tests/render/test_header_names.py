@@ -108,7 +108,8 @@ def test_the_example_of_firmware_has_arrays_that_no_function_is_called(tmp_path:
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content, encoding="utf-8")
-    values = {**model_values(plan, embedded=True), "arena_attribute": '".bss.edgepack.session"'}
+    arena = {"arena_attribute": '".bss.edgepack.session"', "arena_size": 64}
+    values = {**model_values(plan, embedded=True), **arena}
     example = render("firmware/example.c.j2", values)
     runtime = runtime_files()["include/edgepack/runtime.h"].parent.parent
     flags = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only", "-xc"]

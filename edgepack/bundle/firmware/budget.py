@@ -31,12 +31,19 @@ _PARTS = {
     "arena": ((".arena",), "intermediate results"),
     "data": ((".data", ".bss"), "the example's inputs and outputs, the library's variables"),
 }
+#: The note of params that are not in the image.
+OUTSIDE = "one place beside the image; a second one takes as much"
 _INITIALISED = ".data"
 _IN_RAM = {".data", ".bss"}
 
 
-def measure(image: Path, device: Device, placed: Placed | None = None) -> Footprint:
-    """What a linked image takes of a device's flash, RAM and other memories, by part."""
+def measure(image: Path, device: Device, placed: Placed | None = None, *, outside: bool = False) -> Footprint:
+    """What a linked image takes of a device's flash, RAM and other memories, by part.
+
+    Args:
+        placed: where params and arena lie; None: in flash and RAM.
+        outside: the params are one file beside the image; the example's image brings them along.
+    """
     sizes = section_bytes(image)
     arena = RAM if placed is None else placed.banks[0].memory
 
@@ -44,18 +51,21 @@ def measure(image: Path, device: Device, placed: Placed | None = None) -> Footpr
         used: Counter[str] = Counter()
         for section in sections:
             memory = arena if section == ".arena" else RAM if section in _IN_RAM else FLASH
+            if outside and section == ".params" and placed is not None:
+                memory = placed.pieces[0].memory
             for one in (memory, FLASH) if section == _INITIALISED else (memory,):
                 used[one] += sizes.get(section, 0)
         if name == "arena" and placed is not None:
             for bank in placed.banks[1:]:
                 used[bank.memory] += sizes.get(f".arena.{bank.memory}", 0)
-        if name == "params" and placed is not None:
+        if name == "params" and placed is not None and not outside:
             for piece in placed.pieces:
                 for memory in filter(None, (piece.memory, piece.loaded_from)):
                     used[memory] += sizes.get(f".params.{piece.memory}", 0)
         return _part(name, used, note)
 
-    parts = [part(name, *what) for name, what in _PARTS.items()]
+    notes = {"params": OUTSIDE} if outside else {}
+    parts = [part(name, names, notes.get(name, note)) for name, (names, note) in _PARTS.items()]
     parts.append(FootprintPart(name="stack", flash=0, ram=stack_bytes(image), note=METHOD))
     return _footprint(parts, device)
 

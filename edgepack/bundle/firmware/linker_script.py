@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
+from edgepack.bundle.firmware.boards import BOARDS, Places, board_script, machine
 from edgepack.config.device import Device
 from edgepack.config.memories import FLASH, RAM
 from edgepack.plan.memories import ParamsPiece, Placed
 from edgepack.plan.types import ALIGNMENT
 from edgepack.render.templates import render
-from edgepack.resources import TEMPLATES
 
-__all__ = ["ARENA_SECTION", "board_script", "copied_memories", "linker_script", "machine"]
+__all__ = ["ARENA_SECTION", "copied_memories", "linker_script"]
 
 #: The section of the example's array, and of params, where a device names no memories.
 ARENA_SECTION, PARAMS_SECTION = ".bss.edgepack.session", ".rodata.edgepack"
-_BOARDS = TEMPLATES / "firmware" / "boards"
 #: What a session takes beside its arena, at most; and the params' header or id: bytes.
 _SESSION_BYTES, _HEADER_BYTES = 8 << 10, 128
 _REGION = re.compile(r"^ *([A-Z][A-Z0-9_]*) *\(", re.MULTILINE)
@@ -25,23 +24,16 @@ _REGION = re.compile(r"^ *([A-Z][A-Z0-9_]*) *\(", re.MULTILINE)
 _TEST = re.compile(r"^ *TEST *\(.*ORIGIN = (0x[0-9a-fA-F]+), *LENGTH = ([0-9]+)M", re.MULTILINE)
 
 
-def machine(device: Device) -> str:
-    """The board's name; "" if the device names none."""
-    return str(device.runner.options.get("machine", ""))
-
-
-def board_script(device: Device) -> Path:
-    """The board's own part of the script, which may not be there."""
-    return _BOARDS / f"{machine(device)}.ld"
-
-
 def copied_memories(placed: Placed | None) -> list[str]:
     """The memories whose params start code copies."""
     return [] if placed is None else [piece.memory for piece in placed.pieces if piece.loaded_from]
 
 
-def linker_script(device: Device, placed: Placed | None = None) -> str:
-    """The script for a device's board, for a model whose parts lie as ``placed`` says."""
+def linker_script(device: Device, placed: Placed | None = None, places: Places | None = None) -> str:
+    """The script for a device's board, for a model whose parts lie as ``placed`` says; with ``places`` its
+    params are not in the image."""
+    if places is not None and placed is not None:
+        placed = replace(placed, pieces=())
     board = board_script(device).read_text(encoding="utf-8")
     regions = ""
     values: dict[str, Any] = {
@@ -51,6 +43,7 @@ def linker_script(device: Device, placed: Placed | None = None) -> str:
         "far_banks": [],
         "pieces": [],
         "copied": copied_memories(placed),
+        "places": places,
     }
     if placed is not None:
         regions = _regions(device, board, placed)
@@ -81,7 +74,7 @@ def _piece(piece: ParamsPiece) -> dict[str, str]:
 def _regions(device: Device, board: str, placed: Placed) -> str:
     """The regions of the memories that are used, but for flash and ram: the board's own of that name, or a
     part of its memory for test data."""
-    own = _BOARDS / "memories" / f"{machine(device)}.ld"
+    own = BOARDS / "memories" / f"{machine(device)}.ld"
     text = own.read_text(encoding="utf-8") if own.is_file() else ""
     there = {*_REGION.findall(board), *_REGION.findall(text)}
     used: dict[str, int] = {}

@@ -20,7 +20,7 @@ from edgepack.plan.memories import ArenaBank, ParamsPiece, Placed
 from edgepack.plan.types import ALIGNMENT, Constant, Plan
 from edgepack.render.formatting import human_bytes
 
-__all__ = ["move_params", "place"]
+__all__ = ["move_params", "place", "place_outside"]
 
 #: Room that is kept in flash for the runtime, start code and what is called of the C library, in bytes.
 CODE_RESERVE = 8 << 10
@@ -76,11 +76,7 @@ def place(plan: Plan, device: Device, code_bytes: int) -> tuple[tuple[ArenaBank,
         CheckFailedError: something has room nowhere.
     """
     room = _Room(plan, device, code_bytes)
-    fit = [one for one in device.memories if one.arena]
-    banks = _arena_banks(plan, room, fit)
-    if not banks:
-        what = f"its arena needs {human_bytes(plan.arena.nbytes)} in whole buffers"
-        raise _no_room(what, plan, device, room, fit)
+    banks = _arena_banks(plan, room, device)
     held = {i: one for i, one in enumerate(device.memories) if one.params}
     reads, alignment = constant_reads(plan), device.cpu_target().data_alignment
     places, missing = [-1] * len(plan.constants), 0
@@ -98,9 +94,39 @@ def place(plan: Plan, device: Device, code_bytes: int) -> tuple[tuple[ArenaBank,
     return banks, places
 
 
-def _arena_banks(plan: Plan, room: _Room, memories: Sequence[MemoryRegion]) -> tuple[ArenaBank, ...]:
-    """Where the arena lies: whole in the nearest memory with room, or as it was planned for several; () for
-    nowhere."""
+def place_outside(plan: Plan, device: Device, kernels: Path, file_bytes: int) -> Placed:
+    """Where everything lies of a model whose params are one file beside the image: in the nearest memory for
+    params that does not forget them.
+
+    Args:
+        kernels: the object of the model's kernels.
+        file_bytes: of the params file.
+
+    Raises:
+        CheckFailedError: something has room nowhere.
+    """
+    room = _Room(plan, device, section_bytes(kernels).get(".text", 0))
+    banks = _arena_banks(plan, room, device)
+    lasting = [one for one in device.memories if one.params and not one.loaded_from]
+    for one in lasting:
+        if room.take(file_bytes, one.name):
+            return Placed((ParamsPiece(one.name, one.params, 0, plan.params_bytes),), banks)
+    what = f"{human_bytes(file_bytes)} of params in one file have no room"
+    raise _no_room(what, plan, device, room, lasting)
+
+
+def _arena_banks(plan: Plan, room: _Room, device: Device) -> tuple[ArenaBank, ...]:
+    """Where the arena lies. CheckFailedError where it has room nowhere."""
+    fit = [one for one in device.memories if one.arena]
+    banks = _banks_with_room(plan, room, fit)
+    if not banks:
+        what = f"its arena needs {human_bytes(plan.arena.nbytes)} in whole buffers"
+        raise _no_room(what, plan, device, room, fit)
+    return banks
+
+
+def _banks_with_room(plan: Plan, room: _Room, memories: Sequence[MemoryRegion]) -> tuple[ArenaBank, ...]:
+    """The arena whole in the nearest memory with room, or as it was planned for several; () for nowhere."""
     if plan.arena.banks:
         taken = zip(memories, plan.arena.banks, strict=False)  # the last ones may not be needed
         found = [

@@ -11,21 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.bundle.firmware.boards import Places, board_script, machine, places_on_board
 from edgepack.bundle.firmware.budget import check_budget, estimate, measure
 from edgepack.bundle.firmware.emulator import EMULATORS
-from edgepack.bundle.firmware.linker_script import (
-    ARENA_SECTION,
-    board_script,
-    copied_memories,
-    linker_script,
-    machine,
-)
+from edgepack.bundle.firmware.linker_script import ARENA_SECTION, copied_memories, linker_script
 from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
 from edgepack.config.device import Device
+from edgepack.config.memories import FLASH
 from edgepack.errors import ConfigError
 from edgepack.plan.dtypes import DTYPE_BYTES
-from edgepack.plan.types import Plan
-from edgepack.render.params_file import params_file_bytes
+from edgepack.plan.types import ParamsMode, Plan
+from edgepack.render.params_file import SIGNATURE_BYTES, params_file_bytes
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
 from edgepack.resources import TEMPLATES
@@ -36,13 +32,14 @@ if TYPE_CHECKING:
     from edgepack.bundle.recipe import Recipe
 
 __all__ = [
-    "SOURCES",
     "check_estimate",
     "check_options",
     "link",
     "link_trial",
     "measured",
     "package_files",
+    "params_address",
+    "sources",
     "write_sources",
 ]
 
@@ -59,22 +56,33 @@ _CHECK = (
     "src/loader/compare.c",
 )
 _EXAMPLE = (*_SUPPORT, "firmware/example.c")
-SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
+#: What brings params along that are not in the library, for the first image on a device.
+_PARAMS = "firmware/params.c"
 #: The files of the loader of other devices that firmware uses.
 _OF_LOADER = ("compare.c", "compare.h")
 
 
+def sources(params_mode: ParamsMode) -> tuple[str, ...]:
+    """The C files of the program that proves the results, and of the example."""
+    return (*_CHECK, *_example(params_mode)[len(_SUPPORT) :])
+
+
+def _example(params_mode: ParamsMode) -> tuple[str, ...]:
+    return _EXAMPLE if params_mode == "embed" else (*_EXAMPLE, _PARAMS)
+
+
 def check_options(device: Device, params_mode: str, *, signed: bool) -> None:
     """Raise ConfigError for what firmware cannot be packed with."""
-    if params_mode != "embed":
+    if params_mode == "file":
         raise ConfigError(
-            f"{device.name} has no files, so --params {params_mode} is not possible.",
-            hint="Leave --params out: the params go into the image, in flash.",
+            f"{device.name} has no files, so --params file is not possible.",
+            hint="Leave --params out: the params go into the image, in flash. Or --params caller: they are a "
+            "file of their own, which lies beside the image in flash and can be replaced without it.",
         )
-    if device.memories and signed:
+    if device.memories and signed and params_mode == "embed":
         raise ConfigError(
             f"{device.name} has params in several memories, so its library takes none that a key signs.",
-            hint="Leave the key out, or take a device without `memories`.",
+            hint="Leave the key out, or give --params caller: then they are one file beside the image.",
         )
     if "shared" in device.artifacts:
         raise ConfigError(
@@ -113,8 +121,10 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
     generated = {
         "recorded.c": render("firmware/recorded.c.j2", values | _recorded(root, recorded)),
         "example.c": render("firmware/example.c.j2", values),
-        f"{machine(recipe.device)}.ld": linker_script(recipe.device, recipe.placed),
+        f"{machine(recipe.device)}.ld": _script(recipe, plan),
     }
+    if recipe.params_mode != "embed":
+        generated["params.c"] = render("firmware/params.c.j2", values | {"params": recipe.layout.params})
     for name, text in generated.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
@@ -123,27 +133,48 @@ def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: S
     """Link the firmware example, measure it, and hold it against the device's budget.
 
     Args:
-        objects: source -> object, of :data:`SOURCES`.
+        objects: source -> object, of :func:`sources`.
         library: the model's objects.
 
     Raises:
         CheckFailedError: it is over the budget.
     """
     example = recipe.build / "example.elf"
-    _link(recipe, [*(objects[name] for name in _EXAMPLE), *library], example)
-    found = measure(example, recipe.device, recipe.placed)
+    outside = recipe.params_mode != "embed"
+    _link(recipe, plan, [*(objects[name] for name in _example(recipe.params_mode)), *library], example)
+    found = measure(example, recipe.device, recipe.placed, outside=outside)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth)
     return found
 
 
-def link(recipe: Recipe, objects: Mapping[str, Path], library: Sequence[Path], output: Path) -> None:
+def link(
+    recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: Sequence[Path], output: Path
+) -> None:
     """Link the firmware that proves the recorded results to ``output``.
 
     Args:
-        objects: source -> object, of :data:`SOURCES`.
+        objects: source -> object, of :func:`sources`.
         library: the model's objects.
     """
-    _link(recipe, [*(objects[name] for name in _CHECK), *library], output)
+    _link(recipe, plan, [*(objects[name] for name in _CHECK), *library], output)
+
+
+def params_address(recipe: Recipe, plan: Plan) -> int | None:
+    """Where the program expects a params file that is not in it; None where there is no such."""
+    places = _places(recipe, plan) if recipe.device.bare_metal else None
+    return None if places is None else places.first
+
+
+def _places(recipe: Recipe, plan: Plan) -> Places | None:
+    """Where the board has params that are not in the image; None where they are in it."""
+    if recipe.params_mode == "embed":
+        return None
+    memory = FLASH if recipe.placed is None else recipe.placed.pieces[0].memory
+    return places_on_board(recipe.device, params_file_bytes(plan, listed=False) + SIGNATURE_BYTES, memory)
+
+
+def _script(recipe: Recipe, plan: Plan) -> str:
+    return linker_script(recipe.device, recipe.placed, _places(recipe, plan))
 
 
 def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, folder: Path) -> None:
@@ -166,9 +197,10 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
         "m": manifest,
         "board": machine(recipe.device),
         "emulator": _emulator(recipe.device),
+        "places": _places(recipe, plan),
         "toolchain_files": [f"{family}.cmake" for family in recipe.device.compilers],
         "check_sources": _CHECK,
-        "example_sources": _EXAMPLE,
+        "example_sources": _example(recipe.params_mode),
         "kernels_object": recipe.kernels[-1],
         "params": recipe.layout.params,
         "program": recipe.layout.program,
@@ -202,9 +234,9 @@ def _emulator(device: Device) -> str:
     return " ".join(EMULATORS[device.arch].command(machine(device), device.runner.cpu))
 
 
-def _link(recipe: Recipe, objects: Sequence[Path], output: Path) -> None:
-    script = linker_script(recipe.device, recipe.placed)
-    recipe.toolchain.link_program(objects, output, flags=_link_flags(script, recipe.build))
+def _link(recipe: Recipe, plan: Plan, objects: Sequence[Path], output: Path) -> None:
+    flags = _link_flags(_script(recipe, plan), recipe.build)
+    recipe.toolchain.link_program(objects, output, flags=flags)
 
 
 def _link_flags(board: str, folder: Path) -> tuple[str, ...]:
@@ -217,9 +249,10 @@ def _link_flags(board: str, folder: Path) -> tuple[str, ...]:
 
 
 def _values(recipe: Recipe, plan: Plan) -> dict[str, Any]:
-    values = model_values(plan, recipe.params_mode == "embed")
+    values = model_values(plan, recipe.params_mode == "embed", direct=True)
     section = f"{values['macro']}_ARENA_SECTION" if recipe.placed is not None else f'"{ARENA_SECTION}"'
-    return values | {"steps": max(1, len(plan.steps)), "arena_attribute": section}
+    size = f"{values['macro']}_ARENA_BYTES" if plan.arena.nbytes else "1"  # C has no arrays of nothing
+    return values | {"steps": max(1, len(plan.steps)), "arena_attribute": section, "arena_size": size}
 
 
 def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def select_kernels(
     for one in programs:
         if target.float16_weights:
             mark_float16_weights(one)
-        if target.freestanding:
+        if target.freestanding and not target.steady_params:
             mark_narrow_constants(one, short=target.optimize == "size")
     kept = (
         mark_float16_products(program, signature.nodes, measured.calibration)

@@ -150,6 +150,10 @@ class Ecosystem:
             return f"its core is {named}, and the package knows {known}, {self.which}."
         if bundle.artifact("static") is None:
             return "it has no static library."
+        if bundle.params is not None:
+            return (
+                "its library has no params, and the package no place for them; pack it with `--params embed`."
+            )
         return ""
 
 

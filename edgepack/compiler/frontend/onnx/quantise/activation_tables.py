@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.byte_tables import Chains, evaluated, needed
+from edgepack.compiler.frontend.onnx.quantise.kept_scales import Steps
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range
 from edgepack.compiler.frontend.onnx.quantise.structure import PRODUCTS
 
@@ -34,7 +35,12 @@ EXPENSIVE = frozenset(
 
 
 def with_activation_tables(
-    model: onnx.ModelProto, ranges: Mapping[str, Range], *, symmetric: bool, cheap: bool
+    model: onnx.ModelProto,
+    ranges: Mapping[str, Range],
+    *,
+    symmetric: bool,
+    cheap: bool,
+    kept: Mapping[str, Steps] | None = None,
 ) -> onnx.ModelProto:
     """Rounds products of integers before elementwise operators that end in a quantised tensor, in place.
 
@@ -46,6 +52,7 @@ def with_activation_tables(
         ranges: of the float model's tensors.
         symmetric: the zero point is 0, of int8.
         cheap: also before activations that are computed almost as fast as they are looked up (hard-swish).
+        kept: what products are rounded, and by which scales; None: as follows from the others.
     """
     products = _products(model) & ranges.keys()
     chains = Chains(model, products)
@@ -58,9 +65,14 @@ def with_activation_tables(
         inside = all(chains.roots.get(reader.output[0]) == name for reader in readers[name])
         if not inside or name in outputs or len(quantisers) != 1:
             continue
-        if cheap or any(node.op_type in EXPENSIVE for node in _chain(model, chains, quantisers[0].input[0])):
+        if kept is not None:
+            if name in kept:
+                _round(model, name, kept[name], readers[name])
+        elif cheap or any(
+            node.op_type in EXPENSIVE for node in _chain(model, chains, quantisers[0].input[0])
+        ):
             useful = _useful(model, chains, quantisers[0], ranges[name])
-            _round(model, name, useful, readers[name], symmetric=symmetric)
+            _round(model, name, _steps_of(useful, symmetric=symmetric), readers[name])
     return model
 
 
@@ -127,13 +139,9 @@ def _chain(model: onnx.ModelProto, chains: Chains, name: str) -> list[onnx.NodeP
     return needed(inside, [name])
 
 
-def _round(
-    model: onnx.ModelProto, name: str, given: Range, readers: Iterable[onnx.NodeProto], *, symmetric: bool
-) -> None:
-    """Puts QuantizeLinear and DequantizeLinear between a tensor and its readers."""
+def _steps_of(given: Range, *, symmetric: bool) -> Steps:
+    """What integers mean that stand for a range."""
     import numpy as np
-    import onnx
-    from onnx import numpy_helper
 
     low, high = min(given.low, 0.0), max(given.high, 0.0)
     if symmetric:
@@ -141,10 +149,19 @@ def _round(
     else:
         scale = (high - low) / 255
         zero = np.clip(np.rint(-low / scale) if scale else 0, 0, 255).astype(np.uint8)
+    return Steps(np.asarray(np.float32(scale or 1.0)), np.asarray(zero))
+
+
+def _round(model: onnx.ModelProto, name: str, numbers: Steps, readers: Iterable[onnx.NodeProto]) -> None:
+    """Puts QuantizeLinear and DequantizeLinear between a tensor and its readers."""
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
     steps = [f"{name}_scale", f"{name}_zero_point"]
-    numbers = (np.float32(scale or 1.0), zero)
     model.graph.initializer.extend(
-        numpy_helper.from_array(np.asarray(number), step) for number, step in zip(numbers, steps, strict=True)
+        numpy_helper.from_array(np.asarray(number), step)
+        for number, step in zip(numbers[:2], steps, strict=True)
     )
     whole, floats = f"{name}_QuantizeLinear_Output", f"{name}_DequantizeLinear_Output"
     for node in readers:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["add_to_biases", "mean_errors"]
+__all__ = ["CORRECTED", "add_to_biases", "mean_errors"]
 
 #: The end of the names of what is added to the graph, or in the place of a bias.
-_ERROR, _BIAS = "/weight_error", "/corrected_bias"
+_ERROR, CORRECTED = "/weight_error", "/corrected_bias"
 
 
 def mean_errors(
@@ -128,8 +128,8 @@ def _add_to_bias(
         index = 2
     before = node.input[index] if len(node.input) > index else ""
     bias = numpy_helper.to_array(structure.constants[before]) if before else np.float32(0)
-    graph.initializer.append(numpy_helper.from_array(np.asarray(bias + mean, np.float32), name + _BIAS))
+    graph.initializer.append(numpy_helper.from_array(np.asarray(bias + mean, np.float32), name + CORRECTED))
     if len(node.input) > index:
-        node.input[index] = name + _BIAS
+        node.input[index] = name + CORRECTED
     else:
-        node.input.append(name + _BIAS)
+        node.input.append(name + CORRECTED)

@@ -17,6 +17,7 @@ from edgepack.compiler.frontend.onnx.quantise.accuracy import AccuracyScript
 from edgepack.compiler.frontend.onnx.quantise.bias_correction import mean_errors
 from edgepack.compiler.frontend.onnx.quantise.comparison import compared, compared_outputs, least
 from edgepack.compiler.frontend.onnx.quantise.float_model import float_model
+from edgepack.compiler.frontend.onnx.quantise.kept_scales import KeptScales
 from edgepack.compiler.frontend.onnx.quantise.quantiser import DYNAMIC, dynamically_quantised, quantised
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range, measured_ranges
 from edgepack.compiler.frontend.onnx.quantise.samples import (
@@ -82,7 +83,10 @@ def quantise(
     with attributed_errors(path):
         model = float_model(path, options, notes)
         samples = _samples(model, calibration, settings)
-        work = _Work(model, samples, settings, script, stage)
+        kept = None if files.like is None else KeptScales(files.like)
+        if kept is not None:
+            settings = replace(settings, symmetric=kept.symmetric, reduce_range=kept.reduced)
+        work = _Work(model, samples, settings, script, stage, kept)
         made, figures = work.dynamic() if settings.dynamic else work.static()
     data = made.SerializeToString(deterministic=True)
     (folder / QUANTISED).write_bytes(data)
@@ -123,6 +127,7 @@ class _Work:
     settings: QuantiseSettings
     script: AccuracyScript | None
     stage: Callable[[str, str], None]
+    kept: KeptScales | None = None
     exact_accuracy: float | None = None
 
     def static(self) -> tuple[onnx.ModelProto, QuantisationFigures]:
@@ -133,16 +138,19 @@ class _Work:
         ranges = measured_ranges(self.model, structure.floats, self.samples, self.settings)
         infinite, warnings = _not_finite(structure, ranges)
         excluded |= infinite
+        if self.kept is not None:
+            excluded |= self.kept.float_layers(structure)
         self.stage("quantise", "")
 
         def rounded(also_float: set[str]) -> onnx.ModelProto:
-            return quantised(structure, ranges, self.settings, excluded | also_float, means)
+            return quantised(structure, ranges, self.settings, excluded | also_float, means, self.kept)
 
         means: dict[str, NDArray[Any]] = {}
         made = rounded(set())
-        if self.settings.bias_correction:
+        if self.kept.corrected if self.kept is not None else self.settings.bias_correction:
             means = mean_errors(structure, made, self.samples)
-            if self._nearness(corrected := rounded(set())) > self._nearness(made) - TOLERATED:
+            corrected = rounded(set())
+            if self.kept or self._nearness(corrected) > self._nearness(made) - TOLERATED:
                 made = corrected
             else:
                 means = {}
@@ -156,6 +164,9 @@ class _Work:
             made = rounded({*kept})
         self.stage("compare", "")
         layers, outputs = compared(structure, made, self.samples, excluded | {*kept})
+        if self.kept is not None:
+            self.kept.check(made)
+            warnings += self.kept.warnings(structure, layers)
         figures = QuantisationFigures(layers, outputs, self.samples.count, kept, warnings=warnings)
         return made, self._with_accuracy(figures, made)
 

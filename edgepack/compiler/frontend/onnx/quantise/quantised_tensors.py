@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Ends", "QuantisedTensors"]
+__all__ = ["DEQUANTISED", "INPUT", "Ends", "QuantisedTensors", "constant_steps"]
 
 #: Ends of a tensor's range, and half a step: what is no further out is rounded inwards.
 Ends = tuple[float, float, float]
 
 #: What ONNX Runtime's quantiser puts behind names.
-_DEQUANTISED, _INPUT = "_DequantizeLinear_Output", "_QuantizeLinear_Input"
+DEQUANTISED, INPUT = "_DequantizeLinear_Output", "_QuantizeLinear_Input"
 
 
 class QuantisedTensors:
@@ -37,24 +37,24 @@ class QuantisedTensors:
         self.weights: dict[str, NDArray[Any]] = {}
         quantised = {node.output[0]: node for node in model.graph.node if node.op_type == "QuantizeLinear"}
         for node in model.graph.node:
-            if node.op_type != "DequantizeLinear" or (steps := _steps(node, constants)) is None:
+            if node.op_type != "DequantizeLinear" or (steps := constant_steps(node, constants)) is None:
                 continue
             scale, zero = steps
             if node.input[0] in constants:
                 values = numpy_helper.to_array(constants[node.input[0]])
                 axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-                name = node.output[0].removesuffix(_DEQUANTISED)
+                name = node.output[0].removesuffix(DEQUANTISED)
                 if (found := _dequantised(values, scale, zero, axis)) is not None:
                     self.weights[name] = found
             elif (maker := quantised.get(node.input[0])) is not None:
-                name = maker.input[0].removesuffix(_INPUT)
+                name = maker.input[0].removesuffix(INPUT)
                 self._read[name] = node.output[0]
                 if scale.size == 1 and zero.dtype.kind in "iu":
                     self.ranges[name] = _ends(scale, zero)
 
     def float_name(self, made: str) -> str:
         """The float model's name of a tensor that is computed here, but by no QuantizeLinear."""
-        name = made.removesuffix(_INPUT)
+        name = made.removesuffix(INPUT)
         return name if name in self._read else made
 
     def value_of(self, name: str) -> str:
@@ -62,7 +62,7 @@ class QuantisedTensors:
         return self._read.get(name) or (name if name in self._made else "")
 
 
-def _steps(
+def constant_steps(
     node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are no constants."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.quantise.activation_tables import with_activation_tables
 from edgepack.compiler.frontend.onnx.quantise.bias_correction import add_to_biases
+from edgepack.compiler.frontend.onnx.quantise.kept_scales import KeptScales
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range
 from edgepack.compiler.frontend.onnx.quantise.structure import ARITHMETIC, MOVES, PRODUCTS, Structure
 from edgepack.plan.quantisation import QuantiseSettings
@@ -28,6 +29,7 @@ def quantised(
     settings: QuantiseSettings,
     also_float: set[str],
     mean_errors: Mapping[str, NDArray[Any]],
+    kept: KeptScales | None = None,
 ) -> onnx.ModelProto:
     """The model with QuantizeLinear and DequantizeLinear around what computes with integers: weights int8
     with a scale for each channel of the result, activations uint8, or int8 where ``settings`` are symmetric.
@@ -36,17 +38,52 @@ def quantised(
         ranges: of the tensors that may be integers.
         also_float: names of layers that stay float.
         mean_errors: of rounded weights, for each channel of a layer's result: what its bias takes up.
+        kept: scales that it has; None: those that follow from ``ranges``.
     """
     import onnx
     from onnxruntime.quantization import QuantType
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import add_infer_metadata
+
+    model = onnx.ModelProto()
+    model.CopyFrom(structure.model)
+    add_to_biases(model, structure, mean_errors, also_float)
+    add_infer_metadata(model)
+    quantiser = _quantiser(structure)(
+        model,
+        True,  # a scale per channel of the weights
+        settings.reduce_range,
+        QuantType.QInt8,
+        QuantType.QInt8 if settings.symmetric else QuantType.QUInt8,
+        _known(ranges),
+        [],
+        structure.float_nodes(also_float),
+        sorted(PRODUCTS | MOVES | ARITHMETIC),
+        {
+            "ActivationSymmetric": settings.symmetric,
+            "WeightSymmetric": True,
+            "TensorQuantOverrides": {} if kept is None else kept.overrides(structure),
+        },
+    )
+    quantiser.quantize_model()
+    quantiser.model.topological_sort()
+    made = quantiser.model.model
+    if kept is not None:
+        made = with_activation_tables(
+            made, ranges, symmetric=settings.symmetric, cheap=True, kept=kept.activations
+        )
+    elif settings.activation_tables is not False:
+        cheap = settings.activation_tables is True
+        made = with_activation_tables(made, ranges, symmetric=settings.symmetric, cheap=cheap)
+    return _finished(made, structure.model)
+
+
+def _quantiser(structure: Structure) -> Any:
+    """ONNX Runtime's quantiser as a class, which leaves some tensors float that it would round."""
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     float_tensors, one_scale = structure.float_tensors, _of_one_scale(structure)
 
     class Quantiser(QDQQuantizer):  # type: ignore[misc]
-        """ONNX Runtime's, which leaves some tensors float that it would round."""
-
         def quantize_activation_tensor(self, tensor_name: str) -> None:
             if tensor_name not in float_tensors:
                 super().quantize_activation_tensor(tensor_name)
@@ -57,29 +94,7 @@ def quantised(
             else:
                 super().quantize_weight_tensor_per_channel(tensor_name, axis)
 
-    model = onnx.ModelProto()
-    model.CopyFrom(structure.model)
-    add_to_biases(model, structure, mean_errors, also_float)
-    add_infer_metadata(model)
-    quantiser = Quantiser(
-        model,
-        True,  # a scale per channel of the weights
-        settings.reduce_range,
-        QuantType.QInt8,
-        QuantType.QInt8 if settings.symmetric else QuantType.QUInt8,
-        _known(ranges),
-        [],
-        structure.float_nodes(also_float),
-        sorted(PRODUCTS | MOVES | ARITHMETIC),
-        {"ActivationSymmetric": settings.symmetric, "WeightSymmetric": True},
-    )
-    quantiser.quantize_model()
-    quantiser.model.topological_sort()
-    made = quantiser.model.model
-    if settings.activation_tables is not False:
-        cheap = settings.activation_tables is True
-        made = with_activation_tables(made, ranges, symmetric=settings.symmetric, cheap=cheap)
-    return _finished(made, structure.model)
+    return Quantiser
 
 
 def _known(ranges: Mapping[str, Range]) -> Any:

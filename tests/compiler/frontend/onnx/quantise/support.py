@@ -35,6 +35,14 @@ def made(
     return onnx.load(str(folder / "quantised.onnx")), figures
 
 
+def kept(model: onnx.ModelProto, old: Path, folder: Path) -> tuple[onnx.ModelProto, QuantisationFigures]:
+    """A float model quantised with the scales of ``old``, and what is said of it."""
+    path = save(model, folder, "retrained.onnx")
+    files = UserFiles(None, None, folder, old)
+    figures = quantise(path, ImportOptions(), folder, QuantiseSettings(samples=4), files, quiet)
+    return onnx.load(str(folder / "quantised.onnx")), figures
+
+
 def convolutions(seed: int = 0) -> onnx.ModelProto:
     """Two convolutions with Relu, a residual sum, a mean and a classifier of 5."""
     g = Graph("convolutions", seed=seed)
