@@ -124,11 +124,14 @@ def _choices(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
-    """Import and plan without recording anything, and without machine code."""
+    """Import and plan without recording anything; machine code is made for microcontrollers only, whose flash
+    it has to fit."""
+    from edgepack.compiler.backends.llvm import compile_object
     from edgepack.compiler.compile_tasks import with_weights
     from edgepack.compiler.graph.lower import lower_with_graphs
     from edgepack.compiler.kernels.preferred_forms import preferred_forms
     from edgepack.compiler.plan_for import plan_for
+    from edgepack.plan.target import CpuTarget
     from edgepack.plan.targets import target_from_json
 
     frontend = _frontend(job)
@@ -143,6 +146,9 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"])
     plan = replace(built.plan, warnings=(*notes, *built.plan.warnings))
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
+    if isinstance(target, CpuTarget) and target.bare_metal:
+        events.stage("llvm")
+        compile_object(built.functions, target, folder / "kernels.o")
 
 
 def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:

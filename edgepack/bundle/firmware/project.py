@@ -23,9 +23,9 @@ from edgepack.bundle.firmware.linker_script import (
 from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
 from edgepack.config.device import Device
 from edgepack.errors import ConfigError
+from edgepack.objectfiles.code_size import kernels_bytes
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.types import Plan
-from edgepack.render.params_file import params_file_bytes
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
 from edgepack.resources import TEMPLATES
@@ -90,9 +90,8 @@ def check_options(device: Device, params_mode: str, *, signed: bool) -> None:
 
 def check_estimate(recipe: Recipe, plan: Plan) -> None:
     """Raise CheckFailedError if the largest parts alone are over the device's budget."""
-    kernels = recipe.bundle / recipe.kernels[-1]
-    params_bytes = params_file_bytes(plan, listed=False)
-    found = estimate(kernels, params_bytes, plan.arena.nbytes, recipe.device, recipe.placed)
+    code_bytes = kernels_bytes(recipe.bundle / recipe.kernels[-1])
+    found = estimate(plan, code_bytes, recipe.device, recipe.placed)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth, estimated=True)
 
 
