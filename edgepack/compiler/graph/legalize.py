@@ -21,6 +21,7 @@ from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
 from edgepack.compiler.graph.positions import POSITIONED, known_positions, position
 from edgepack.compiler.graph.rewrite import constant, is_constant, op_name, shape_of
+from edgepack.errors import EdgepackError
 
 __all__ = ["ANCHOR", "FUSES_BEHIND", "Attributes", "convolution_attributes", "legalize"]
 
@@ -293,7 +294,11 @@ def _mean(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 
 
 def legalize(module: IRModule) -> IRModule:
-    """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
+    """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`.
+
+    Raises:
+        ModelError: an operator reads elements of a dimension that has none.
+    """
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom |= POSITIONED
     custom["relax.take"] = _take
@@ -303,4 +308,24 @@ def legalize(module: IRModule) -> IRModule:
     custom["relax.nn.group_norm"] = _group_norm
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
     custom["relax.argmax"] = custom["relax.argmin"] = _largest_position
-    return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)
+    refused: list[EdgepackError] = []
+    noting = {name: _noting(function, refused) for name, function in custom.items()}
+    try:
+        return relax.transform.LegalizeOps(noting, skip_ops=sorted(VIEWS))(module)
+    except Exception as error:  # TVM makes an error of its own of what is raised inside its callbacks
+        if refused:
+            raise refused[0] from error
+        raise
+
+
+def _noting(function: Callable[..., Any], refused: list[EdgepackError]) -> Callable[..., Any]:
+    """A legalisation that notes what it refuses a call for."""
+
+    def legalised(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        try:
+            return function(builder, call)
+        except EdgepackError as error:
+            refused.append(error)
+            raise
+
+    return legalised
