@@ -144,7 +144,7 @@ def test_a_recurrent_layer_whose_operands_do_not_fit_is_refused(operand: str, sh
 
 
 def test_what_is_refused_while_operators_are_legalised_is_an_error_of_the_model() -> None:
-    """TVM makes an error of its own of what is raised in a callback, which would be a defect of edgepack's."""
+    """TVM makes an error of its own of what is raised in a callback: that would be a defect of edgepack's."""
     builder = relax.BlockBuilder()
     data, at = (
         relax.Var("x", relax.TensorType((0, 4), "float32")),
