@@ -97,7 +97,11 @@ def test_an_alias_has_the_chips_own_budget() -> None:
     assert (budget.flash, budget.ram) == (1 << 20, 128 << 10)
     for name in ("stm32f411", "blackpill"):
         device = load_device(name)
-        assert (device.llvm.cpu, device.budget.flash, device.budget.ram) == ("cortex-m4", 512 << 10, 128 << 10)
+        assert (device.llvm.cpu, device.budget.flash, device.budget.ram) == (
+            "cortex-m4",
+            512 << 10,
+            128 << 10,
+        )
     assert load_device("imxrt1062").budget.flash == 0  # outside of the chip: not limited
 
 
