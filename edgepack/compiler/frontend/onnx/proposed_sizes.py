@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from edgepack.compiler.frontend.onnx.input_use import InputUse
 from edgepack.compiler.frontend.onnx.related_sizes import usual_total, value_of
-from edgepack.compiler.frontend.onnx.usual_sizes import grows, is_state, says_nothing, usual_size
+from edgepack.compiler.frontend.onnx.usual_sizes import grows, image_side, is_state, says_nothing, usual_size
 from edgepack.plan.model_summary import Dim
 
-__all__ = ["ModelInput", "OpenSizes", "Proposal", "suggested_shape"]
+__all__ = ["ModelInput", "OpenSizes", "Proposal", "Scale", "suggested_shape"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,23 @@ class ModelInput:
     dtype: str
     shape: tuple[Dim, ...] | None
     use: InputUse = ""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which sizes are proposed.
+
+    Attributes:
+        factor: lengths and images are so many times as large as usual.
+        image: height and width of images; None for the usual ones.
+    """
+
+    factor: int = 1
+    image: tuple[int, int] | None = None
+
+
+#: The usual sizes.
+USUAL = Scale()
 
 
 @dataclass(frozen=True)
@@ -61,9 +78,9 @@ class OpenSizes:
     missing: Sequence[ModelInput]
     sizes: Mapping[str, int]
 
-    def proposal(self, factor: int = 1) -> Proposal:
-        """Sizes that bind all that is open: the usual ones, lengths and images ``factor`` times as large."""
-        usual = _usual_sizes(self.inputs, self.sizes, factor)
+    def proposal(self, scale: Scale = USUAL) -> Proposal:
+        """Sizes that bind all that is open: the usual ones, or by another scale."""
+        usual = _usual_sizes(self.inputs, self.sizes, scale)
         # An input is named by its shape where something in it has no name that says anything; that says its
         # named sizes too, in every input.
         by_shape: dict[str, tuple[int, ...]] = {}
@@ -72,7 +89,7 @@ class OpenSizes:
             dims = item.shape or ()
             mute = [dim for dim in dims if isinstance(dim, str) and dim in usual and says_nothing(dim)]
             if item.shape is None or None in dims or not said.issuperset(mute):
-                by_shape[item.name] = proposed_shape(item, {**self.sizes, **usual}, self.streams, factor)
+                by_shape[item.name] = proposed_shape(item, {**self.sizes, **usual}, self.streams, scale)
                 said.update(dims)
         asked = {name for item in self.missing for name in item.shape or () if isinstance(name, str)}
         derived = {name for name in usual if value_of(name, {**self.sizes, **usual}) is not None}
@@ -95,7 +112,7 @@ def suggested_shape(item: ModelInput, sizes: Mapping[str, int] | None = None) ->
 
 
 def proposed_shape(
-    item: ModelInput, sizes: Mapping[str, int], streams: bool, factor: int = 1
+    item: ModelInput, sizes: Mapping[str, int], streams: bool, scale: Scale = USUAL
 ) -> tuple[int, ...]:
     """Sizes that the dimensions of an input usually have, where ``sizes`` do not know them; arguments as for
     :meth:`OpenSizes.proposal`."""
@@ -103,17 +120,21 @@ def proposed_shape(
 
     def size(index: int, dim: Dim) -> int:
         known = dim if isinstance(dim, int) else sizes.get(str(dim), 0)
-        return known or _grown(declared, index, item, streams, factor)
+        return known or _grown(declared, index, item, streams, scale)
 
     return tuple(size(index, dim) for index, dim in enumerate(declared))
 
 
-def _grown(shape: Sequence[Dim], index: int, item: ModelInput, streams: bool, factor: int) -> int:
+def _grown(shape: Sequence[Dim], index: int, item: ModelInput, streams: bool, scale: Scale) -> int:
+    if scale.image and (side := image_side(shape, index)) is not None:
+        return scale.image[side]
     usual = usual_size(shape, index, item.dtype, item.use, streams=streams)
-    return usual * factor if factor > 1 and grows(shape, index) else usual
+    return usual * scale.factor if scale.factor > 1 and grows(shape, index) else usual
 
 
-def _usual_sizes(inputs: Sequence[ModelInput], sizes: Mapping[str, int], factor: int = 1) -> dict[str, int]:
+def _usual_sizes(
+    inputs: Sequence[ModelInput], sizes: Mapping[str, int], scale: Scale = USUAL
+) -> dict[str, int]:
     """A size for each name that has none: of several inputs with it, the integers (tokens) know best. What is
     computed of others, or is a total of them by its name, fits these."""
     found: dict[str, int] = {}
@@ -121,7 +142,7 @@ def _usual_sizes(inputs: Sequence[ModelInput], sizes: Mapping[str, int], factor:
     for item in sorted(inputs, key=lambda one: not one.dtype.startswith(("int", "uint"))):
         for index, dim in enumerate(item.shape or ()):
             if isinstance(dim, str) and dim not in sizes and dim not in found:
-                found[dim] = _grown(item.shape or (), index, item, streams, factor)
+                found[dim] = _grown(item.shape or (), index, item, streams, scale)
     for name, size in list(found.items()):
         known = {**sizes, **found}
         found[name] = value_of(name, known) or usual_total(name, known) or size

@@ -17,8 +17,9 @@ from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.model_file import external_files, read_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 from edgepack.compiler.frontend.onnx.open_dims import UnboundSizesError
-from edgepack.compiler.frontend.onnx.proposed_sizes import ModelInput, Proposal
+from edgepack.compiler.frontend.onnx.proposed_sizes import ModelInput, Proposal, Scale
 from edgepack.compiler.frontend.onnx.sampling import drawn_inputs
+from edgepack.compiler.frontend.onnx.shapes import inner_graphs
 from edgepack.compiler.frontend.onnx.usual_sizes import grows, is_length
 from edgepack.errors import EdgepackError, ModelError
 
@@ -33,6 +34,9 @@ Compiles = Callable[[ImportOptions], None]
 
 #: Times as large as the first sizes, as they are tried.
 _FACTORS = (2, 4, 8, 16, 32, 64)
+#: Height and width of images that models want beside the usual ones: lines of text, and squares.
+_LINES, _SQUARES = ((48, 320), (32, 320), (64, 256)), (256, 320, 128, 64, 32, 640)
+_IMAGES = (*_LINES, *((side, side) for side in _SQUARES))
 #: What sizes are rounded up to before they are made larger: of networks that halve an image and double it.
 _MULTIPLE = 32
 #: Seconds of all trials of a model, and of one run; bytes of a model's files, above which nothing is tried;
@@ -98,6 +102,8 @@ class _Trials:
     def __init__(self, model: Path, options: ImportOptions, compiles: Compiles) -> None:
         self.model, self.options, self._compiles = model, options, compiles
         self._end = time.monotonic() + _SECONDS
+        #: Whether it has graphs of which a run of ONNX Runtime may have taken some only.
+        self._branches = False
 
     def _with(self, sizes: Proposal) -> ImportOptions:
         shapes, dims = {**self.options.shapes, **sizes.shapes}, {**self.options.dims, **sizes.dims}
@@ -117,7 +123,7 @@ class _Trials:
                 break
             if not answer:
                 run_by_onnxruntime = run_by_onnxruntime or (sizes, why)
-                if not (answer := self.uncompiled(sizes)):
+                if not self._branches or not (answer := self.uncompiled(sizes)):
                     return sizes, why
                 if answer == refused:  # by something else than sizes
                     break
@@ -142,9 +148,10 @@ class _Trials:
             return error.message.rstrip(".")
         except EdgepackError:
             return None
+        self._branches = any(True for node in model.graph.node for _ in inner_graphs(node))
         shapes = [[dim for dim in item.shape or () if isinstance(dim, int)] for item in model_inputs(model)]
         if any(math.prod(shape) > _ELEMENTS for shape in shapes):
-            return None
+            return f"an input of more than {_ELEMENTS:,} elements is not tried"
         try:
             session = create_session(model)
             return _first(_failure(session, arrays) for arrays in drawn_inputs(model, 0, {}))
@@ -196,11 +203,13 @@ def _reason(error: Exception) -> str | None:
 def _with_tried_hint(trials: _Trials, error: UnboundSizesError) -> ModelError:
     """The error with sizes that were tried, in place of the usual ones where these are too small."""
     usual = error.asked.proposal()
-    found, why = trials.first_that_works(map(error.asked.proposal, (1, *_FACTORS)))
+    scales = [Scale(), *(Scale(image=image) for image in _IMAGES), *map(Scale, _FACTORS)]
+    proposals = {str(sizes): sizes for sizes in map(error.asked.proposal, scales)}
+    found, why = trials.first_that_works(proposals.values())
     if found == usual or not why:
         return error
     if found is None:
-        detail = f"The model does not run with these, nor with larger ones: {why}"
+        detail = f"The model does not run with these, nor with others that were tried: {why}"
         return ModelError(error.message, hint=error.hint, detail=detail)
     return ModelError(
         error.message,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from edgepack.compiler.frontend.onnx.input_use import InputUse
 from edgepack.plan.model_summary import Dim
 
-__all__ = ["grows", "is_length", "is_state", "says_nothing", "usual_size"]
+__all__ = ["grows", "image_side", "is_length", "is_state", "says_nothing", "usual_size"]
 
 _IMAGE, _TOKENS, _FRAMES, _SAMPLES, _FEATURES = 224, 128, 100, 16000, 64
 
@@ -55,6 +55,15 @@ def grows(shape: Sequence[Dim], index: int) -> bool:
     if kind:
         return kind in ("length", "pixels")
     return usual_size(shape, index, "") not in (1, 3) and not (index == 1 and is_state(shape))
+
+
+def image_side(shape: Sequence[Dim], index: int) -> int | None:
+    """0 for the height of an image, 1 for its width; None for any other dimension of an input of rank 4."""
+    if len(shape) != 4:
+        return None
+    last = shape[3] in {1, 3, 4} and shape[1] not in {1, 3, 4}
+    sides = (1, 2) if last else (2, 3)
+    return sides.index(index) if index in sides and usual_size(shape, index, "") == _IMAGE else None
 
 
 def usual_size(

@@ -184,3 +184,12 @@ def test_what_larger_sizes_do_not_mend_stays_what_it_is(tmp_path: Path) -> None:
     g.output(g.op("NoSuchOperator", g.input("x", [1, "tokens"])))
     options = ImportOptions(dims={"tokens": 4})
     assert "NoSuchOperator" in tried(g.model(), tmp_path, options).message
+
+
+def test_an_image_of_another_height_is_proposed_where_the_usual_one_does_not_fit(tmp_path: Path) -> None:
+    """A reader of lines of text: their height becomes 1."""
+    g = Graph("reader")
+    x = g.op("AveragePool", g.input("x", ["n", 3, None, "width"]), kernel_shape=[48, 1])
+    g.output(g.op("Squeeze", x, g.const([2])))
+    said = "--shape x=1,3,48,320 (with --shape x=1,3,224,224 the model does not run)"
+    assert tried(g.model(), tmp_path).hint.endswith(f": {said}")
