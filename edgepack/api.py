@@ -145,7 +145,7 @@ def check(
     progress: Progress | None = None,
     **options: Unpack[CheckKeywords],
 ) -> ModelCheck:
-    """Say what would become of a model on a device, without compiling it.
+    """Say what would become of a model on a device, without packing it.
 
     Args:
         model: as for :func:`pack`.
@@ -155,7 +155,8 @@ def check(
             ``opt_level``, ``strict_math``, ``weights`` and ``timeout`` of :class:`PackOptions`.
 
     Returns:
-        what would be compiled, and how large it is; operators that cannot be compiled are no error.
+        what would be compiled, how large it is, and whether a microcontroller has room for it; operators that
+        cannot be compiled are no error, nor is a model that is too large.
 
     Raises:
         ConfigError, ModelError, InternalError: the model cannot be read, or a size is missing.

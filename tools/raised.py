@@ -22,6 +22,7 @@ EXIT_CODES = {
     "ModelError": 3,
     "RefusedError": 3,  # of a part of a .pt2 file, which becomes a ModelError
     "RefusedNodesError": 3,
+    "UnboundSizesError": 3,
     "ToolchainError": 4,
     "__init__": 4,  # of NotWrittenError; others hand on what they are given
     "InternalError": 5,

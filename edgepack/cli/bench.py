@@ -14,6 +14,7 @@ from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
 from edgepack.render.formatting import human_bytes, human_count
+from edgepack.text.operators import plain_operators
 from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _counted_steps(steps: Sequence[StepInstructions]) -> str:
             f"{step.share:.1%}",
             "" if step.per_operation is None else f"{step.per_operation:.2f}",
             step.rule or step.kernel,
-            (", ".join(step.nodes) or " ".join(step.ops))[:60],
+            (", ".join(step.nodes) or " ".join(plain_operators(step.ops)))[:60],
         ]
         for step in steps
     ]
@@ -170,7 +171,7 @@ def _profile(entries: Sequence[ProfileEntry]) -> str:
             "" if entry.gbs is None else f"{entry.gbs:.1f}",
             "" if entry.of_peak is None else f"{entry.of_peak:.0%}",
             f"{entry.rule} {parameters}".rstrip(),
-            (", ".join(entry.nodes) or " ".join(entry.ops))[:60],
+            (", ".join(entry.nodes) or " ".join(plain_operators(entry.ops)))[:60],
         ]
 
     slowest = sorted(entries, key=lambda entry: (-entry.us, entry.first_step))

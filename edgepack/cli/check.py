@@ -24,7 +24,9 @@ from edgepack.cli.output import (
 from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
-    from edgepack.plan.model_check import ModelCheck
+    from collections.abc import Mapping, Sequence
+
+    from edgepack.plan.model_check import CheckedMemory, ModelCheck
 
 __all__ = ["command"]
 
@@ -42,7 +44,8 @@ MOST_NODES = 5
 @verbosity_options
 def command(settings: Settings, as_json: bool, **options: Any) -> int:
     """Say what of MODEL (an ONNX or .pt2 file) would be compiled, refused or slow on a device, and how large
-    it would be, without compiling it. Exit code 3 if it cannot be compiled."""
+    it would be, without packing it. Exit code 3 if it cannot be compiled, 1 if a microcontroller has no room
+    for it."""
     from edgepack import api
 
     since = time.monotonic()
@@ -53,16 +56,29 @@ def command(settings: Settings, as_json: bool, **options: Any) -> int:
         print_json(found.to_json())
     else:
         say(_shown(found, time.monotonic() - since))
-    return 0 if found.ok else 3
+    if not found.ok:
+        return 3
+    return 1 if found.fits is False else 0
 
 
 def _shown(found: ModelCheck, seconds: float) -> str:
-    verdict = "can be compiled" if found.ok else "cannot be compiled"
-    parts = [heading(f"{found.model} for {found.device}: {verdict}") + f" ({seconds:.1f} s)"]
-    parts += [_rules(found), _memory(found)] if found.ok else [_refused(found)]
+    parts = [heading(f"{found.model} for {found.device}: {_verdict(found)}") + f" ({seconds:.1f} s)"]
+    if found.ok:
+        parts += [_rules(found), _memory(found)]
+    else:
+        parts.append(_refused(found))
     if found.warnings:
         parts.append("\n".join(printable(f"warning: {text}") for text in found.warnings))
+    if found.fits is False:
+        parts.append(printable(found.message) + (f"\n{hint_lines(found.hint)}" if found.hint else ""))
     return "\n\n".join(parts)
+
+
+def _verdict(found: ModelCheck) -> str:
+    if not found.ok:
+        return "cannot be compiled"
+    fits = {True: " and fits", False: ", but is too large", None: ""}
+    return f"can be compiled{fits[found.fits]}"
 
 
 def _refused(found: ModelCheck) -> str:
@@ -97,14 +113,38 @@ def _rules(found: ModelCheck) -> str:
     return table(rows, header=["rule", "steps", "work", "data", "operators"], right=[1, 2, 3])
 
 
+def _in_memories(memories: Sequence[CheckedMemory], notes: Mapping[str, str]) -> str:
+    """What a microcontroller's memories have to hold, beside what they have.
+
+    Args:
+        notes: by part.
+    """
+    from edgepack.render.formatting import human_bytes
+
+    def row(name: str, sizes: Sequence[int]) -> list[str]:
+        return [name, *(human_bytes(size) if size else "" for size in sizes), notes.get(name, "")]
+
+    parts = dict.fromkeys(part for memory in memories for part in memory.parts)
+    rows = [row(part, [memory.parts.get(part, 0) for memory in memories]) for part in parts]
+    beside = "start code, the C library and the stack come on top"
+    rows.append(["at least", *(human_bytes(memory.nbytes) for memory in memories), beside])
+    if any(memory.budget for memory in memories):
+        rows.append(row("budget", [memory.budget for memory in memories]))
+        more = [max(0, memory.nbytes - memory.budget) if memory.budget else 0 for memory in memories]
+        rows += [row("too much", more)] if any(more) else []
+    header = ["firmware", *(memory.name for memory in memories), ""]
+    return table(rows, header=header, right=range(1, len(header) - 1))
+
+
 def _memory(found: ModelCheck) -> str:
     from edgepack.render.formatting import human_bytes
 
     grown = ""
     if found.params_growth * 100 >= found.params_bytes > 0:
         grown = f"{human_bytes(found.params_growth)} of it for speed (none with --optimize size)"
-    rows = [
-        ["params", human_bytes(found.params_bytes), grown],
-        ["arena", human_bytes(found.arena_bytes), f"least possible {human_bytes(found.arena_lower_bound)}"],
-    ]
+    notes = {"params": grown, "arena": f"least possible {human_bytes(found.arena_lower_bound)}"}
+    if found.memories:
+        return _in_memories(found.memories, notes)
+    sizes = {"params": found.params_bytes, "arena": found.arena_bytes}
+    rows = [[part, human_bytes(nbytes), notes[part]] for part, nbytes in sizes.items()]
     return table(rows, header=["memory", "size", ""], right=[1])

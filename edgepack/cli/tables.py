@@ -8,6 +8,7 @@ from typing import Protocol
 from edgepack.bundle.manifest import Manifest, Tensor, ThreadsModule, VariantRecord
 from edgepack.cli.output import table
 from edgepack.render.formatting import float32_text, human_bytes, human_count, shape_text
+from edgepack.text.operators import plain_operators
 from edgepack.text.printable import printable
 
 __all__ = [
@@ -228,7 +229,7 @@ def kernels_table(manifest: Manifest | VariantRecord) -> str:
             " ".join(f"{key}={value}" for key, value in kernel.parameters.items()),
             str(uses.get(kernel.symbol, 0)),
             f"{human_count(kernel.flops)}FLOP",
-            " ".join(kernel.ops),
+            " ".join(plain_operators(kernel.ops)),
         ]
         for kernel in kernels
     ]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edgepack.bundle.firmware.placement import place
+from edgepack.commands.check_memory import with_memory
 from edgepack.commands.compiled_targets import targets_of, tuned_for
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import check_opt_level, check_optimize, with_ram_budget
-from edgepack.errors import CheckFailedError, ModelError
+from edgepack.errors import ModelError
+from edgepack.objectfiles.code_size import kernels_bytes
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.compile import identified
 from edgepack.pipeline.requested import check_job
@@ -20,7 +20,6 @@ from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_check import ModelCheck, Refused
 from edgepack.plan.types import Plan
-from edgepack.render.formatting import human_bytes
 from edgepack.system.confinement import Access
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
@@ -53,7 +52,9 @@ def check_model(
             Worker(progress=stages, access=job.access | Access(writes=(folder,))) as worker,
         ):
             worker.run(identified(job, worker, folder), folder)
-            plan = Plan.from_json((Path(folder) / "plan.json").read_text(encoding="utf-8"))
+            plan = Plan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
+            code = folder / "kernels.o"
+            code_bytes = kernels_bytes(code) if profile.bare_metal and code.is_file() else 0
     except ModelError as error:
         if not error.refused:
             raise
@@ -68,27 +69,6 @@ def check_model(
             cuts=error.cuts,
         )
     found = ModelCheck.of_plan(plan, model=model.name, device=profile.name)
-    beyond = _beyond_memories(plan, profile) if profile.memories else _beyond_budget(found, profile)
-    said = [tuned.warning] if tuned.warning else []
-    return replace(found, warnings=(*found.warnings, *said, *beyond))
-
-
-def _beyond_memories(plan: Plan, device: Device) -> Iterator[str]:
-    """What the device's memories have no room for, its kernels' code left out, so that a pack would fail."""
-    try:
-        place(plan, device, 0)
-    except CheckFailedError as error:
-        yield f"{error.message[:-1]}: a pack would fail"
-
-
-def _beyond_budget(found: ModelCheck, device: Device) -> Iterator[str]:
-    """What alone is more than the device's budget, so that a pack would fail."""
-    for what, nbytes, memory, limit in (
-        ("params", found.params_bytes, "flash", device.budget.flash),
-        ("arena", found.arena_bytes, "RAM", device.budget.ram),
-    ):
-        if limit and nbytes > limit:
-            yield (
-                f"{what}: {human_bytes(nbytes)} is beyond the budget of {memory} of {device.name} "
-                f"({human_bytes(limit)}): a pack would fail"
-            )
+    if tuned.warning:
+        found = replace(found, warnings=(*found.warnings, tuned.warning))
+    return with_memory(found, plan, code_bytes, profile) if profile.bare_metal else found

@@ -15,6 +15,8 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +27,12 @@ from edgepack.compiler.reporter import Reporter, hearing
 from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.system.confinement import confine_as_granted
 from edgepack.system.guardian import end_with_parent
+from edgepack.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from edgepack.compiler.frontend.base import Frontend, ImportOptions
+    from edgepack.compiler.frontend.base import Frontend, ImportedModel, ImportOptions
+    from edgepack.compiler.graph.lower import Lowered
+    from edgepack.plan.targets import Target
 
 __all__ = ["Events", "main", "run_job"]
 
@@ -100,15 +105,54 @@ def _options(job: dict[str, Any]) -> ImportOptions:
     )
 
 
+@contextmanager
+def _explaining(
+    frontend: Frontend, model: Path, options: ImportOptions, events: Events, target: Target | None = None
+) -> Iterator[None]:
+    """A ModelError that leaves the block says which sizes of the model's inputs work, if these are wrong.
+
+    Args:
+        target: what kernels are for, if there is one.
+    """
+    from edgepack.errors import ModelError
+
+    def compiles(other: ImportOptions) -> None:
+        with temporary_folder() as folder:
+            frontend.prepare(model, other, folder)
+            imported = frontend.load(folder)
+            if target is not None:
+                _lowered(imported, target)
+
+    try:
+        yield
+    except ModelError as error:
+        if (explained := getattr(frontend, "explained", None)) is None:
+            raise
+        events.stage("try sizes")
+        found = explained(model, options, error, compiles)
+        if found is error:
+            raise
+        raise found from error
+
+
+def _lowered(imported: ImportedModel, target: Target) -> Lowered:
+    """The fused operators of a prepared model."""
+    from edgepack.compiler.graph.lower import lower_with_graphs
+    from edgepack.compiler.kernels.preferred_forms import preferred_forms
+
+    return lower_with_graphs(imported.module, imported.graphs, preferred_forms(target), imported.layout)
+
+
 def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
     frontend, model = _frontend(job), Path(job["model"])
     options = _options({**job, "examples": job["inputs"]})
-    events.stage("import")
-    notes = frontend.prepare(model, options, folder)
-    events.stage("record")
-    inputs = {name: Path(path) for name, path in job["inputs"].items()}
-    for text in (*notes, *frontend.record(model, options, folder, seed=job["seed"], inputs=inputs)):
-        events.warning(text)
+    with _explaining(frontend, model, options, events):
+        events.stage("import")
+        notes = frontend.prepare(model, options, folder)
+        events.stage("record")
+        inputs = {name: Path(path) for name, path in job["inputs"].items()}
+        for text in (*notes, *frontend.record(model, options, folder, seed=job["seed"], inputs=inputs)):
+            events.warning(text)
 
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
@@ -124,25 +168,33 @@ def _choices(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
-    """Import and plan without recording anything, and without machine code."""
+    """Import and plan without recording anything; machine code is made for microcontrollers only, whose flash
+    it has to fit."""
+    from edgepack.compiler.backends.llvm import compile_object
     from edgepack.compiler.compile_tasks import with_weights
-    from edgepack.compiler.graph.lower import lower_with_graphs
-    from edgepack.compiler.kernels.preferred_forms import preferred_forms
     from edgepack.compiler.plan_for import plan_for
+    from edgepack.plan.target import CpuTarget
     from edgepack.plan.targets import target_from_json
 
-    frontend = _frontend(job)
+    frontend, model, options = _frontend(job), Path(job["model"]), _options(job)
+    target = target_from_json(job["target"])
     events.stage("import")
-    notes = frontend.prepare(Path(job["model"]), _options(job), folder)
-    imported = frontend.load(folder)
-    events.stage("optimise")
-    target = with_weights(target_from_json(job["target"]), imported.float16_weights)
-    lowered = lower_with_graphs(imported.module, imported.graphs, preferred_forms(target), imported.layout)
+    with _explaining(frontend, model, options, events, target):
+        notes = frontend.prepare(model, options, folder)
+        imported = frontend.load(folder)
+        if any(0 in output.shape for output in imported.signature.outputs) and hasattr(frontend, "check_run"):
+            frontend.check_run(model, options)  # sizes that are too small leave nothing of many models
+        events.stage("optimise")
+        target = with_weights(target, imported.float16_weights)
+        lowered = _lowered(imported, target)
     events.stage("kernels")
     named = {"name": "model", "symbol_prefix": ""}
     built = plan_for(target, lowered, imported, events, named, tuned=job["tuned"])
     plan = replace(built.plan, warnings=(*notes, *built.plan.warnings))
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
+    if isinstance(target, CpuTarget) and target.bare_metal:
+        events.stage("llvm")
+        compile_object(built.functions, target, folder / "kernels.o")
 
 
 def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgepack.errors import InternalError
 from edgepack.objectfiles.wasm import sections
 
-__all__ = ["runtime_text_bytes", "section_bytes", "text_bytes"]
+__all__ = ["kernels_bytes", "runtime_text_bytes", "section_bytes", "text_bytes"]
 
 
 def text_bytes(path: Path) -> int | None:
@@ -50,6 +50,11 @@ def section_bytes(path: Path) -> dict[str, int]:
     for section in binary.sections:
         sizes[str(section.name)] = sizes.get(str(section.name), 0) + int(section.size)
     return sizes
+
+
+def kernels_bytes(path: Path) -> int:
+    """Bytes of code in the object of a microcontroller's kernels."""
+    return section_bytes(path).get(".text", 0)
 
 
 def runtime_text_bytes(library: Path, kernels: Sequence[Path]) -> int | None:

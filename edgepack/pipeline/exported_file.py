@@ -21,13 +21,15 @@ from edgepack.pipeline.model_objects import file_stem, model_file
 from edgepack.pipeline.worker_process import Worker
 from edgepack.programs.examples import encoded_dims, write_examples
 from edgepack.programs.exporting import exported
-from edgepack.programs.torchscript import SCRIPT_SUFFIXES
 from edgepack.system.confinement import Access
 from edgepack.system.disk_errors import writing_to
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 
 __all__ = ["exported_file"]
+
+#: Suffixes of files that no example inputs make a program of.
+_OTHERS = (".onnx", ".tflite", ".pt2")
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def exported_file(
     """
     if example_inputs is not None and isinstance(model, str | os.PathLike):
         script = Path(model)
-        if script.suffix.lower() in SCRIPT_SUFFIXES:
+        if script.suffix.lower() not in _OTHERS:  # the worker looks whether it is TorchScript
             stages = Stages(progress)
             seconds = DEFAULT_TIMEOUT if timeout is None else timeout
             with stages.within(seconds, f"Exporting {script.name}"), temporary_folder() as folder:

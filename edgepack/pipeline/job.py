@@ -228,7 +228,8 @@ class ImportJob(_OfModel):
 
 @dataclass(frozen=True)
 class CheckJob(_OfModel):
-    """Plan a model for one target, without recording and without machine code.
+    """Plan a model for one target, without recording anything. For a microcontroller there is ``kernels.o``
+    too, whose code has to fit its flash.
 
     Attributes:
         target: what the kernels would be for.

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgepack.plan.types import Copy, Plan
+from edgepack.text.operators import plain_operators
 
-__all__ = ["CheckedStep", "ModelCheck", "Refused"]
+__all__ = ["CheckedMemory", "CheckedStep", "ModelCheck", "Refused"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,33 @@ class CheckedStep:
 
 
 @dataclass(frozen=True)
+class CheckedMemory:
+    """What a model takes of a microcontroller's memory at least: start code, the C library and the stack are
+    known when it is packed.
+
+    Attributes:
+        name: ``flash``, ``RAM``, or the name of another one in the device's file.
+        parts: bytes by part: ``kernels``, ``params``, ``arena``, ``inputs and outputs``.
+        nbytes: of all parts.
+        budget: bytes that a model may take of it; 0 is not limited.
+    """
+
+    name: str
+    parts: Mapping[str, int]
+    nbytes: int
+    budget: int
+
+
+@dataclass(frozen=True)
 class ModelCheck:
     """What would become of a model on a device.
 
     Attributes:
         ok: whether it can be compiled.
         model, device: the file's name, the device's.
-        message: why it cannot be compiled, a sentence; "" if it can.
+        fits: whether a microcontroller has room for it: False is certain, None says that only a pack can
+            tell. None for devices that limit nothing, and for what cannot be compiled.
+        message: why it cannot be compiled, or does not fit, a sentence; "" if it can.
         hint: what to try, with a command for each part that can be compiled.
         refused: operators that cannot be compiled; all that are seen at once.
         cuts: parts of the model that can be compiled, as those of :class:`~edgepack.errors.ModelError`.
@@ -60,6 +81,7 @@ class ModelCheck:
         params_bytes: of the params' data.
         params_growth: how many of these are there for speed only.
         arena_bytes, arena_lower_bound: memory of a run, and the least that any plan needs.
+        memories: of a microcontroller; () where something has room in none of several.
         warnings: what would be slow or is otherwise not as it could be, a sentence each.
     """
 
@@ -76,6 +98,8 @@ class ModelCheck:
     arena_bytes: int = 0
     arena_lower_bound: int = 0
     warnings: tuple[str, ...] = ()
+    fits: bool | None = None
+    memories: tuple[CheckedMemory, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -90,7 +114,8 @@ class ModelCheck:
             if isinstance(step, Copy):
                 continue
             kernel = kernels[step.kernel]
-            steps.append(CheckedStep(kernel.rule, kernel.ops, step.nodes, kernel.flops, kernel.bytes_moved))
+            operators = plain_operators(kernel.ops)
+            steps.append(CheckedStep(kernel.rule, operators, step.nodes, kernel.flops, kernel.bytes_moved))
         return cls(
             ok=True,
             model=model,

@@ -20,6 +20,7 @@ from edgepack.report.figures import (
 from edgepack.report.results import BenchResult
 from edgepack.runners.instructions import StepInstructions, step_instructions
 from edgepack.runners.profile import ProfileEntry, profile_entries
+from edgepack.text.operators import plain_operators
 
 __all__ = ["KernelRow", "Kernels", "duration", "threads_text"]
 
@@ -78,7 +79,7 @@ class Kernels:
             if not step.kernel:
                 continue
             kernel = self.kernels[step.kernel]
-            total = sums.setdefault(" + ".join(kernel.ops) or kernel.rule, [0, 0, 0])
+            total = sums.setdefault(" + ".join(plain_operators(kernel.ops)) or kernel.rule, [0, 0, 0])
             for index, value in enumerate((kernel.flops, kernel.bytes_moved, 1)):
                 total[index] += value
         if not sums:
@@ -176,13 +177,13 @@ def _folded(ordered: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[in
 
 def _timed(entry: ProfileEntry) -> BarRow:
     speed = f", {entry.gflops:.1f} GFLOP/s" if entry.gflops is not None else ""
-    label = ", ".join(entry.nodes) or " + ".join(entry.ops) or entry.rule
+    label = ", ".join(entry.nodes) or " + ".join(plain_operators(entry.ops)) or entry.rule
     value = Value(entry.us, f"{duration(entry.us)}, {entry.share:.1%}")
     return BarRow(label, (value,), f"{entry.rule}{speed}")
 
 
 def _counted(step: StepInstructions) -> BarRow:
-    label = ", ".join(step.nodes) or " + ".join(step.ops) or step.rule
+    label = ", ".join(step.nodes) or " + ".join(plain_operators(step.ops)) or step.rule
     value = Value(step.instructions, f"{step.instructions:,}, {step.share:.1%}")
     return BarRow(label, (value,), f"step {step.step}, {step.rule}")
 

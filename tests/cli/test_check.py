@@ -18,6 +18,7 @@ from edgepack.compiler import worker
 from edgepack.compiler.reporter import Reporter
 from edgepack.config.device import load_device
 from edgepack.errors import ConfigError
+from edgepack.objectfiles.code_size import kernels_bytes
 from edgepack.pipeline.compile_job import CompileJob
 from edgepack.pipeline.job import CheckJob, ImportJob, Job
 from edgepack.plan.types import Plan
@@ -38,11 +39,13 @@ def test_a_model_that_can_be_compiled_is_shown_by_rule_with_its_memory(
 ) -> None:
     assert main(["check", str(small_model), "--device", "cortex-m4", "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("small.onnx for cortex-m4: can be compiled (")
+    assert out.startswith("small.onnx for cortex-m4: can be compiled and fits (")
     lines = [line.split() for line in out.splitlines()]
     assert ["plain", "2", "64", "FLOP", "768", "B", "multiply", "add", "relu"] in lines
-    assert ["params", "96", "B"] in lines
+    assert ["params", "224", "B"] in lines  # with the header of their file
     assert ["arena", "128", "B", "least", "possible", "128", "B"] in lines
+    assert ["inputs", "and", "outputs", "288", "B"] in lines
+    assert ["budget", "4.0", "MiB", "4.0", "MiB"] in lines
     assert lines[-1] == ["warning:", "this", "model", "was", "made", "by", "hand"]
 
 
@@ -77,12 +80,54 @@ def test_a_model_that_is_refused_says_what_where_and_what_to_try(
 
 
 @pytest.mark.usefixtures("mode")
-def test_what_is_beyond_a_budget_is_said(small_model: Path, tmp_path: Path) -> None:
+def test_what_is_beyond_a_budget_does_not_fit_and_exits_with_1(
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text("extends: cortex-m4\nbudget: {flash: 95, ram: 127}\n", encoding="utf-8")
     found = edgepack.check(small_model, path)
-    assert [text.split(":")[0] for text in found.warnings[-2:]] == ["params", "arena"]
-    assert "the budget of RAM of tiny (127 B)" in found.warnings[-1]
+    assert (found.ok, found.fits) == (True, False)
+    assert found.message == (
+        "small is too large for tiny: it needs at least 224 B of flash where 95 B are allowed and 416 B of "
+        "RAM where 127 B are allowed."
+    )
+    assert "288 B of RAM go to inputs and outputs alone" in found.hint
+    assert main(["check", str(small_model), "-d", str(path), "-q"]) == 1
+    out = capsys.readouterr().out
+    assert "can be compiled, but is too large" in out.splitlines()[0]
+    assert "too much 129 B 289 B" in [" ".join(line.split()) for line in out.splitlines()]
+    assert found.message in out and found.hint in out
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_model_that_may_just_not_fit_is_not_said_to_fit(small_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tight.yaml"
+    path.write_text("extends: cortex-m4\nbudget: {flash: 64 KiB, ram: 600}\n", encoding="utf-8")
+    found = edgepack.check(small_model, path)
+    assert (found.ok, found.fits) == (True, None)
+    assert found.warnings[-1].startswith("184 B of RAM is left for what is known when it is packed")
+
+
+@pytest.mark.usefixtures("mode")
+def test_what_has_room_in_none_of_several_memories_does_not_fit(small_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "parted.yaml"
+    memories = "memories: [{name: ram, arena: .bss.a}, {name: flash, params: .rodata.a}]"
+    path.write_text(f"extends: cortex-m4\nbudget: {{flash: 8 KiB, ram: 64 KiB}}\n{memories}\n")
+    found = edgepack.check(small_model, path)
+    assert (found.ok, found.fits, found.memories) == (True, False, ())
+    assert "too large for the memories of parted: 64 B of its 96 B of params" in found.message
+    path.write_text(f"extends: cortex-m4\nbudget: {{flash: 64 KiB, ram: 64 KiB}}\n{memories}\n")
+    found = edgepack.check(small_model, path)
+    assert found.fits
+    assert [(one.name, one.parts) for one in found.memories] == [
+        ("flash", {"params": 64}),
+        ("RAM", {"arena": 128, "inputs and outputs": 288}),
+    ]
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_device_with_an_operating_system_has_no_budget_to_fit(small_model: Path) -> None:
+    assert edgepack.check(small_model, "raspberrypi4").fits is None
 
 
 def test_options_that_decide_nothing_here_are_refused(small_model: Path) -> None:
@@ -120,6 +165,19 @@ def test_the_plan_is_that_of_a_pack(tmp_path: Path) -> None:
     plans = [Plan.from_json((folder / "plan.json").read_text()) for folder in (compiled, checked)]
     assert plans[0] == plans[1]
     assert not (checked / "kernels.o").exists()
+
+
+def test_a_check_for_a_microcontroller_counts_the_code_of_its_pack(tmp_path: Path) -> None:
+    model, target = save(build("mlp"), tmp_path), load_device("cortex-m4").cpu_target()
+    for job, name in (
+        (ImportJob(model, "onnx"), "import"),
+        (CompileJob(model, tmp_path / "import", "onnx", "model", target, ""), "compile"),
+        (CheckJob(model, "onnx", target=target), "check"),
+    ):
+        (folder := tmp_path / name).mkdir()
+        worker._TASKS[job.task](job.to_json(), folder, _Quiet())  # type: ignore[arg-type, attr-defined]
+    sizes = [kernels_bytes(tmp_path / name / "kernels.o") for name in ("compile", "check")]
+    assert sizes[0] == sizes[1] > 100
 
 
 @pytest.mark.parametrize("mode", ["hang:check"], indirect=True)

@@ -79,6 +79,10 @@ def test_a_chip_gets_instructions_that_it_has(chip: str, device: str) -> None:
         ("esp32", "Xtensa"),
         ("esp32s3", "Xtensa"),
         ("esp32-s3-devkitc-1", "Xtensa"),
+        ("ESP32_S3", "esp32-p4, which has an FPU as an ESP32-S3 has"),
+        ("xiao-esp32s3", "Xtensa"),
+        ("esp32s3box", "Xtensa"),
+        ("m5stack-cores3", "Xtensa"),
         ("arduino-uno", "AVR"),
     ],
 )
@@ -91,6 +95,13 @@ def test_a_chip_without_a_device_is_refused_with_the_reason(chip: str, why: str)
 def test_an_alias_has_the_chips_own_budget() -> None:
     budget = load_device("stm32f407").budget
     assert (budget.flash, budget.ram) == (1 << 20, 128 << 10)
+    for name in ("stm32f411", "blackpill"):
+        device = load_device(name)
+        assert (device.llvm.cpu, device.budget.flash, device.budget.ram) == (
+            "cortex-m4",
+            512 << 10,
+            128 << 10,
+        )
     assert load_device("imxrt1062").budget.flash == 0  # outside of the chip: not limited
 
 
@@ -104,8 +115,8 @@ def test_an_alias_is_said_in_one_line() -> None:
 
 def test_an_unknown_chip_is_answered_with_its_neighbours() -> None:
     with pytest.raises(ConfigError) as caught:
-        load_device("stm32f411")
-    assert "'stm32f401'" in caught.value.hint and "'stm32f407'" in caught.value.hint
+        load_device("stm32f404")
+    assert "'stm32f405'" in caught.value.hint and "'stm32f407'" in caught.value.hint
     with pytest.raises(ConfigError, match="there is no device") as caught:
         load_device("STM32F407VGT6")
     assert "'stm32f407'" in caught.value.hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,12 +111,57 @@ def uneven() -> onnx.ModelProto:
 
 
 #: By name, a model and maxima of its tensors.
+def regulated(*, sounds: bool = True) -> onnx.ModelProto:
+    """A length regulator, as of FastSpeech and VITS: each token is as many frames as its duration says.
+    ``sounds``: with convolutions that make samples of the frames."""
+    g = Graph("regulated", seed=3)
+    tokens = g.input("x", (1, 6, 4))
+    durations = g.op("Ceil", g.op("Abs", g.op("MatMul", tokens, g.weight(4, 1))))
+    ends = g.op("CumSum", g.op("Squeeze", durations, g.const([2])), g.const(1))
+    length = g.op("Cast", g.op("ReduceMax", ends, keepdims=0), to=onnx.TensorProto.INT64)
+    frames = g.op("Range", g.const(0), length, g.const(1), name="frames")
+    place = g.op("Cast", g.op("Unsqueeze", frames, g.const([0, 2])), to=onnx.TensorProto.FLOAT)
+    below = g.op("Less", place, g.op("Unsqueeze", ends, g.const([1])))
+    inside = g.op("Cast", below, to=onnx.TensorProto.FLOAT)
+    before = g.op("Pad", inside, g.const([0, 0, 1, 0, 0, -1]))
+    path = g.op("Sub", inside, before)
+    spread = g.op("MatMul", path, tokens, name="spread")
+    g.output(spread)
+    g.output("frames", "int64")
+    if not sounds:
+        return g.model()
+    wave = g.op("Transpose", spread, perm=[0, 2, 1])
+    for dilation in (1, 3):
+        along = {"dilations": [dilation], "pads": [dilation] * 2}
+        wave = g.op("Tanh", g.op("Conv", wave, g.weight(4, 4, 3), g.weight(4), **along))
+    for stride, kernel in ((2, 4), (3, 7)):
+        pads = [(kernel - stride) // 2] * 2
+        wave = g.op("ConvTranspose", wave, g.weight(4, 4, kernel), g.weight(4), strides=[stride], pads=pads)
+    g.output(g.op("Conv", wave, g.weight(1, 4, 5), g.weight(1), pads=[1, 3], name="wave"))
+    return g.model()
+
+
+def descending() -> onnx.ModelProto:
+    """Numbers of other types, that begin elsewhere and fall."""
+    g = Graph("descending")
+    limit = g.op("ReduceSum", g.input("x", (2, 3)), keepdims=0)
+    start, step = (g.const(np.float32(number)) for number in (2.5, -0.25))
+    g.output(g.op("Range", start, limit, step, name="floats"))
+    whole = g.op("Cast", limit, to=onnx.TensorProto.INT32)
+    numbers = [g.const(np.asarray(number, np.int32)) for number in (-9, 4)]
+    g.output(g.op("Range", numbers[0], whole, numbers[1], name="integers"), "int32")
+    return g.model()
+
+
 CHAINS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, int]]] = {
     "picked": (picked, {"found": 16}),
     "picked, no room": (picked, {"found": 7}),
     "detected": (detected, {"kept": 12}),
     "detected, no room": (detected, {"kept": 2}),
     "uneven": (uneven, {"columns": 6, "values": 5}),
+    "regulated": (regulated, {"frames": 24}),
+    "regulated, no room": (partial(regulated, sounds=False), {"frames": 3}),
+    "descending": (descending, {"floats": 40, "integers": 5}),
 }
 
 #: A model and the maximum of its result: more than there are, and fewer.

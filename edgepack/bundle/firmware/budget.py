@@ -8,7 +8,7 @@ it took from libraries is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgepack.bundle.manifest import Footprint, FootprintMemory, FootprintPart
@@ -18,9 +18,14 @@ from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.code_size import section_bytes
 from edgepack.objectfiles.elf.stack_depth import METHOD, stack_bytes
 from edgepack.plan.memories import Placed
+from edgepack.plan.types import Plan
 from edgepack.render.formatting import human_bytes
+from edgepack.render.params_file import params_file_bytes
 
 __all__ = ["check_budget", "estimate", "footprint_rows", "measure"]
+
+#: A part of an estimate: what the example of a measured image has as ``data``. States are inputs and outputs.
+_TENSORS = "inputs and outputs"
 
 #: Part -> the sections that it is, and a note.
 _PARTS = {
@@ -70,28 +75,27 @@ def measure(image: Path, device: Device, placed: Placed | None = None, *, outsid
     return _footprint(parts, device)
 
 
-def estimate(
-    kernels: Path, params_bytes: int, arena_bytes: int, device: Device, placed: Placed | None = None
-) -> Footprint:
+def estimate(plan: Plan, code_bytes: int, device: Device, placed: Placed | None = None) -> Footprint:
     """The largest parts before anything is linked: no image can be smaller.
 
     Args:
-        kernels: the object of the model's kernels.
-        params_bytes: of the params' file.
-        arena_bytes: that a run needs.
+        code_bytes: of the model's kernels, 0 where that is not known.
         placed: where params and arena lie; None: in flash and RAM.
     """
+    params_bytes = params_file_bytes(plan, listed=False)
+    tensors = sum(tensor.nbytes for tensor in (*plan.inputs, *plan.outputs))
     params = Counter({FLASH: params_bytes} if placed is None else {})
     for piece in () if placed is None else placed.pieces:
         for memory in filter(None, (piece.memory, piece.loaded_from)):
             params[memory] += piece.nbytes
     banks = () if placed is None else placed.banks
-    arena = {bank.memory: bank.nbytes for bank in banks} or {RAM: arena_bytes}
+    arena = {bank.memory: bank.nbytes for bank in banks} or {RAM: plan.arena.nbytes}
     return _footprint(
         [
-            FootprintPart(name="kernels", flash=section_bytes(kernels).get(".text", 0), ram=0, note=""),
+            FootprintPart(name="kernels", flash=code_bytes, ram=0, note=""),
             _part("params", params, ""),
             _part("arena", arena, "intermediate results"),
+            FootprintPart(name=_TENSORS, flash=0, ram=tensors, note=""),
         ],
         device,
     )
@@ -151,10 +155,22 @@ def check_budget(
         f"{name} is too large for {device.name}: it needs {'at least ' if estimated else ''}"
         f"{' and '.join(over)}.",
         detail=table,
-        hint=(f"--optimize size saves {human_bytes(growth)} of params. " if growth > 1024 else "")
+        hint=(f"{alone}. " if (alone := "; ".join(_alone(found))) else "")
+        + (f"--optimize size saves {human_bytes(growth)} of params. " if growth > 1024 else "")
         + f"Take a smaller model; or a larger chip, whose device file extends {device.name} and says "
         "`budget: {flash: ..., ram: ...}`.",
     )
+
+
+def _alone(found: Footprint) -> Iterator[str]:
+    """Each part of an image for which flash or RAM has no room if it held nothing else, in words."""
+    for what, budget, used in (
+        ("flash", found.flash_budget, {part.name: part.flash for part in found.parts}),
+        ("RAM", found.ram_budget, {part.name: part.ram for part in found.parts}),
+    ):
+        for name, nbytes in used.items():
+            if 0 < budget < nbytes:
+                yield f"{human_bytes(nbytes)} of {what} go to {name} alone"
 
 
 def footprint_rows(found: Footprint) -> list[list[str]]:

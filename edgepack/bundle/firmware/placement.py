@@ -14,13 +14,13 @@ from pathlib import Path
 from edgepack.config.device import Device
 from edgepack.config.memories import FLASH, PIECE_BYTES, RAM, STACK_RESERVE, MemoryRegion
 from edgepack.errors import CheckFailedError
-from edgepack.objectfiles.code_size import section_bytes
+from edgepack.objectfiles.code_size import kernels_bytes
 from edgepack.plan.constant_reads import constant_reads
 from edgepack.plan.memories import ArenaBank, ParamsPiece, Placed
 from edgepack.plan.types import ALIGNMENT, Constant, Plan
 from edgepack.render.formatting import human_bytes
 
-__all__ = ["move_params", "place", "place_outside"]
+__all__ = ["CODE_RESERVE", "move_params", "place", "place_outside", "placed"]
 
 #: Room that is kept in flash for the runtime, start code and what is called of the C library, in bytes.
 CODE_RESERVE = 8 << 10
@@ -105,7 +105,7 @@ def place_outside(plan: Plan, device: Device, kernels: Path, file_bytes: int) ->
     Raises:
         CheckFailedError: something has room nowhere.
     """
-    room = _Room(plan, device, section_bytes(kernels).get(".text", 0))
+    room = _Room(plan, device, kernels_bytes(kernels))
     banks = _arena_banks(plan, room, device)
     lasting = [one for one in device.memories if one.params and not one.loaded_from]
     for one in lasting:
@@ -113,6 +113,22 @@ def place_outside(plan: Plan, device: Device, kernels: Path, file_bytes: int) ->
             return Placed((ParamsPiece(one.name, one.params, 0, plan.params_bytes),), banks)
     what = f"{human_bytes(file_bytes)} of params in one file have no room"
     raise _no_room(what, plan, device, room, lasting)
+
+
+def placed(plan: Plan, device: Device, code_bytes: int) -> Placed:
+    """Where everything would lie, without the params data; arguments and errors as for :func:`place`."""
+    banks, places = place(plan, device, code_bytes)
+    sizes = [0] * len(device.memories)
+    for constant, memory in zip(plan.constants, places, strict=True):
+        sizes[memory] += constant.nbytes
+    return Placed(
+        tuple(
+            ParamsPiece(one.name, one.params, 0, nbytes, one.loaded_from)
+            for one, nbytes in zip(device.memories, sizes, strict=True)
+            if nbytes
+        ),
+        banks,
+    )
 
 
 def _arena_banks(plan: Plan, room: _Room, device: Device) -> tuple[ArenaBank, ...]:
@@ -153,7 +169,7 @@ def move_params(plan: Plan, device: Device, kernels: Path, data: Path, output: P
     Raises:
         CheckFailedError: something has room nowhere.
     """
-    banks, places = place(plan, device, section_bytes(kernels).get(".text", 0))
+    banks, places = place(plan, device, kernels_bytes(kernels))
     alignment = device.cpu_target().data_alignment
     constants: list[Constant] = list(plan.constants)
     pieces: list[ParamsPiece] = []

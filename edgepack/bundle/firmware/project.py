@@ -19,6 +19,7 @@ from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTens
 from edgepack.config.device import Device
 from edgepack.config.memories import FLASH
 from edgepack.errors import ConfigError
+from edgepack.objectfiles.code_size import kernels_bytes
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.types import ParamsMode, Plan
 from edgepack.render.params_file import SIGNATURE_BYTES, params_file_bytes
@@ -98,9 +99,8 @@ def check_options(device: Device, params_mode: str, *, signed: bool) -> None:
 
 def check_estimate(recipe: Recipe, plan: Plan) -> None:
     """Raise CheckFailedError if the largest parts alone are over the device's budget."""
-    kernels = recipe.bundle / recipe.kernels[-1]
-    params_bytes = params_file_bytes(plan, listed=False)
-    found = estimate(kernels, params_bytes, plan.arena.nbytes, recipe.device, recipe.placed)
+    code_bytes = kernels_bytes(recipe.bundle / recipe.kernels[-1])
+    found = estimate(plan, code_bytes, recipe.device, recipe.placed)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth, estimated=True)
 
 

@@ -115,6 +115,9 @@ class Frontend(Protocol):
     first bytes; it does not raise. ``quantise(model, options, folder, settings, files, stage)``: writes
     the quantised model as ``folder / "quantised.onnx"`` (``onnx/quantise/command.py``). ``draw`` and
     ``compare``: what ``edgepack compare`` does with models of the format (``onnx/compare/command.py``).
+    ``explained(model, options, error, compiles)``: a ModelError with sizes of inputs that work, where these
+    are wrong; ``check_run(model, options)``: raises one where the reference cannot run the model with the
+    user's sizes (``onnx/tried_sizes.py``).
     ``tensors_inside(folder)``: what can be looked at inside of the model that :meth:`prepare` left there.
     """
 

@@ -50,7 +50,7 @@ def position(index: Expr, extent: int, *, known: bool = False) -> Expr:
     if extent < 1:
         raise ModelError(
             "The model reads or writes elements of a dimension that has none.",
-            hint="Export it with larger inputs, or without the operator that leaves nothing.",
+            hint="Give its inputs larger sizes, or export it without the operator that leaves nothing.",
         )
     dtype = str(index.ty.dtype)
     if dtype not in COMPUTED_AS_THEY_ARE:

@@ -22,6 +22,9 @@ __all__ = ["arena_limit", "fit_ram"]
 #: Bytes of RAM that are neither arena nor inputs and outputs: the stack of a run, the library's variables.
 OTHER_BYTES = 1024
 
+#: A limit of so few bytes stands for none at all (:func:`arena_limit`).
+NO_ROOM = 1
+
 #: Rows that a layer computes at a time, as they are tried.
 STEPS = (8, 4, 2, 1)
 
@@ -36,8 +39,8 @@ def arena_limit(target: CpuTarget, signature: Signature) -> int:
     """Bytes that the arena may take, inputs and outputs being in RAM too; 0 where that is not limited."""
     tensors = sum(spec.nbytes for spec in (*signature.inputs, *signature.outputs))
     if target.arena_room:
-        return max(1, sum(target.arena_room) - (tensors if target.tensors_beside >= 0 else 0))
-    return max(1, target.ram_bytes - tensors - OTHER_BYTES) if target.ram_bytes else 0
+        return max(NO_ROOM, sum(target.arena_room) - (tensors if target.tensors_beside >= 0 else 0))
+    return max(NO_ROOM, target.ram_bytes - tensors - OTHER_BYTES) if target.ram_bytes else 0
 
 
 @dataclass(frozen=True)
@@ -206,15 +209,22 @@ class _Fitting:
         over = ""
         if plan.arena.nbytes > self.limit:
             over = f", which is more than the {_kib(self.limit)} that it may take"
+            if self.limit <= NO_ROOM:
+                over = ", which is more than inputs and outputs leave of the RAM"
+        moves = f"each run moves {_kib(moved)} for that, " if moved else "for that each run takes "
         self.selector.warn(
             f"{layers} layers are computed {rows} row{'s' if rows != '1' else ''} at a time, for an arena of "
-            f"{_kib(plan.arena.nbytes)} instead of {_kib(before)}{over}; each run moves "
-            f"{_kib(moved)} for that, about {cost / 1e6:.2f} million instructions"
+            f"{_kib(plan.arena.nbytes)} instead of {_kib(before)}{over}; {moves}about "
+            f"{_millions(cost)} instructions"
         )
 
 
 def _kib(nbytes: int) -> str:
-    return f"{nbytes / 1024:.1f} KiB"
+    return f"{nbytes / 1024:.1f} KiB" if nbytes >= 1024 else f"{nbytes} B"
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.2f} million" if count >= 10_000 else f"{count:,}"
 
 
 def _scratches(calls: Sequence[RowCall]) -> list[list[int]]:

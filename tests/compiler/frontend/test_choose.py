@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import onnx
@@ -10,6 +11,7 @@ import pytest
 from edgepack.compiler.frontend import base
 from edgepack.compiler.frontend.choose import choose, frontend_of
 from edgepack.compiler.frontend.onnx import recognises
+from edgepack.compiler.frontend.torch.recognise import is_script_file
 from edgepack.errors import ConfigError, ModelError
 from edgepack.registry import FRONTENDS
 from workbench.models import build, save
@@ -26,6 +28,35 @@ def test_a_model_of_any_name_is_read_by_what_knows_its_format(
 ) -> None:
     (tmp_path / name).write_bytes(model)
     assert choose(tmp_path / name) == "onnx"
+
+
+@pytest.mark.parametrize("name", ["vad.jit", "vad.model", "vad", "vad.zip", "vad.pt2", "vad.pt"])
+@pytest.mark.parametrize(
+    ("entries", "script"),
+    [
+        (("code/__torch__/net.py", "constants.pkl", "data.pkl", "data/0"), True),
+        (("models/model.json", "archive_format", "data/weights/0"), False),
+    ],
+)
+def test_archives_of_pytorch_are_told_apart_by_their_entries(
+    name: str, entries: tuple[str, ...], script: bool, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        for entry in entries:
+            archive.writestr(f"net/{entry}", b"")
+    assert choose(tmp_path / name) == "torch"
+    assert is_script_file(tmp_path / name) is script
+
+
+@pytest.mark.parametrize(("name", "script"), [("net.pt", True), ("net.pt2", False)])
+def test_an_archive_of_pytorch_that_does_not_say_which_is_what_its_suffix_says(
+    name: str, script: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(b"PK")
+    assert is_script_file(tmp_path / name) is script
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("net/data.pkl", b"")
+    assert is_script_file(tmp_path / name) is script
 
 
 def test_a_file_that_is_damaged_or_not_there_is_left_to_the_frontend_of_its_suffix(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.index_bounds import Bounds
+from edgepack.compiler.graph.legalize import legalize
 from edgepack.compiler.graph.lower import lower, lower_with_graphs
 from edgepack.compiler.graph.static_positions import wild_access
 from edgepack.errors import ModelError
@@ -140,3 +141,16 @@ def test_a_recurrent_layer_whose_operands_do_not_fit_is_refused(operand: str, sh
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
     with pytest.raises(ModelError):
         lower(import_model(model).module)
+
+
+def test_what_is_refused_while_operators_are_legalised_is_an_error_of_the_model() -> None:
+    """TVM makes an error of its own of what is raised in a callback: that would be a defect of edgepack's."""
+    builder = relax.BlockBuilder()
+    data, at = (
+        relax.Var("x", relax.TensorType((0, 4), "float32")),
+        relax.Var("i", relax.TensorType((2,), "int64")),
+    )
+    with builder.function("main", [data, at]):
+        builder.emit_func_output(builder.emit(relax.op.take(data, at, axis=0)))
+    with pytest.raises(ModelError, match="elements of a dimension that has none"):
+        legalize(builder.finalize())

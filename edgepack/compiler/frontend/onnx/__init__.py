@@ -18,10 +18,13 @@ from edgepack.compiler.frontend.onnx.frontend import (
     tensors_inside,
 )
 from edgepack.compiler.frontend.onnx.recognise import recognises
+from edgepack.compiler.frontend.onnx.tried_sizes import check_run, explained
 
 __all__ = [
+    "check_run",
     "compare",
     "draw",
+    "explained",
     "import_file",
     "import_model",
     "load",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.input_use import input_uses
 from edgepack.compiler.frontend.onnx.open_dims import (
     ModelInput,
     check_bound,
@@ -14,6 +15,7 @@ from edgepack.compiler.frontend.onnx.open_dims import (
     suggested_shape,
     with_batch,
 )
+from edgepack.compiler.frontend.onnx.related_sizes import derive, names_in
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.model_summary import Dim
 
@@ -113,7 +115,8 @@ def unbound_dims(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...] | None]:
 def bind(model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> Bound:
     """Writes the static shapes into ``model`` (in place) and returns them.
 
-    A size that ``shapes`` gives to a named dimension holds for that name in every input. A first dimension
+    A size that ``shapes`` gives to a named dimension holds for that name in every input. One whose name
+    computes it of others (``past + length``) follows from these. A first dimension
     that nothing binds is a batch, of 1. Shapes of outputs and of intermediate values are removed: they may be
     those of other sizes.
 
@@ -128,6 +131,10 @@ def bind(model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: M
         if item.name in shapes:
             _match_shape(item, shapes[item.name], sizes)
     inputs, batches = with_batch(inputs, shapes, sizes)
+    derive({dim for item in inputs for dim in item.shape or () if isinstance(dim, str)}, sizes)
+    if not all(item.name in shapes or _is_known(item, sizes) for item in inputs):
+        uses = input_uses(model, [item.name for item in inputs])
+        inputs = tuple(replace(item, use=uses[item.name]) for item in inputs)
     check_bound(inputs, shapes, sizes)
     bound = {}
     for item in inputs:
@@ -156,6 +163,10 @@ def _is_static(shape: tuple[Dim, ...] | None) -> bool:
     return shape is not None and all(isinstance(dim, int) for dim in shape)
 
 
+def _is_known(item: ModelInput, sizes: Mapping[str, int]) -> bool:
+    return item.shape is not None and all(isinstance(dim, int) or dim in sizes for dim in item.shape)
+
+
 def _check_names(
     inputs: tuple[ModelInput, ...], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
 ) -> None:
@@ -165,7 +176,8 @@ def _check_names(
             raise ConfigError(
                 f"--shape: the model has no input {name!r}.", hint=_nearest(name, names, "inputs")
             )
-    symbols = sorted({dim for item in inputs for dim in item.shape or () if isinstance(dim, str)})
+    names_of_dims = {dim for item in inputs for dim in item.shape or () if isinstance(dim, str)}
+    symbols = sorted(names_of_dims.union(*map(names_in, names_of_dims)))
     for name, size in dims.items():
         if name not in symbols:
             raise ConfigError(

@@ -4,22 +4,21 @@ those that the user has to choose."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from edgepack.compiler.frontend.onnx.usual_sizes import is_length, usual_size
+from edgepack.compiler.frontend.onnx.proposed_sizes import ModelInput, OpenSizes, suggested_shape
+from edgepack.compiler.frontend.onnx.usual_sizes import is_length
 from edgepack.errors import ModelError
 from edgepack.plan.model_summary import Dim
 
-__all__ = ["ModelInput", "check_bound", "described", "suggested_shape", "with_batch"]
-
-
-@dataclass(frozen=True)
-class ModelInput:
-    """An input as the file declares it; ``shape`` is None where even the rank is open."""
-
-    name: str
-    dtype: str
-    shape: tuple[Dim, ...] | None
+__all__ = [
+    "ModelInput",
+    "UnboundSizesError",
+    "check_bound",
+    "described",
+    "suggested_shape",
+    "with_batch",
+]
 
 
 def with_batch(
@@ -60,47 +59,42 @@ def with_batch(
     return tuple(found), tuple(said)
 
 
+class UnboundSizesError(ModelError):
+    """Inputs of a model have open dimensions that nothing binds.
+
+    Attributes:
+        choice: "its size", or "their sizes".
+        asked: what is to be chosen.
+    """
+
+    def __init__(self, message: str, *, hint: str, choice: str, asked: OpenSizes) -> None:
+        super().__init__(message, hint=hint)
+        self.choice, self.asked = choice, asked
+
+
 def check_bound(
     inputs: Sequence[ModelInput], shapes: Mapping[str, Sequence[int]], sizes: Mapping[str, int]
 ) -> None:
-    """Raise ModelError, with all dimensions of all inputs that are open still and one command line that binds
-    them, unless there are none."""
+    """Raise UnboundSizesError, with all dimensions of all inputs that are open still and one command line
+    that binds them, unless there are none."""
     missing = [item for item in inputs if item.name not in shapes and _open(item, sizes)]
     if not missing:
         return
-    usual = _usual_sizes(inputs, sizes)
-    # An input is named by its shape where something in it has no name, and that says its named sizes too.
-    by_shape = [item for item in missing if item.shape is None or None in item.shape]
-    said = {dim for item in by_shape for dim in item.shape or ()}
-    by_name = [name for name in usual if name not in said]
-    options = [f"--dim {name}={usual[name]}" for name in by_name]
-    options += [f"--shape {suggested_shape(item, {**sizes, **usual})}" for item in by_shape]
+    asked = OpenSizes(inputs, missing, sizes)
     lines = [f"{item.name!r} ({described(item.shape)}): {', '.join(_open(item, sizes))}" for item in missing]
     # A name is one size wherever it stands; a dimension without one is that input's own.
     sizes_to_choose = {
         dim if "'" in dim else (item.name, dim) for item in missing for dim in _open(item, sizes)
     }
     one_or_more = "its size" if len(sizes_to_choose) == 1 else "their sizes"
-    raise ModelError(
+    options = asked.proposal()
+    raise UnboundSizesError(
         f"Input {lines[0]} {'are' if len(_open(missing[0], sizes)) > 1 else 'is'} not bound"
         + (f"; and input {'; input '.join(lines[1:])}." if len(lines) > 1 else "."),
-        hint=f"Choose {one_or_more}, for example: {' '.join(options)}",
+        hint=f"Choose {one_or_more}, for example: {options}",
+        choice=one_or_more,
+        asked=asked,
     )
-
-
-def suggested_shape(item: ModelInput, sizes: Mapping[str, int] | None = None) -> str:
-    """``x=1,3,224,224``: an input with sizes that its open dimensions usually have.
-
-    Args:
-        sizes: of named dimensions, as far as they are known.
-    """
-    known = sizes or {}
-    declared = item.shape if item.shape is not None else (None, 3, None, None)
-    shape = [
-        (dim if isinstance(dim, int) else known.get(str(dim), 0)) or usual_size(declared, index, item.dtype)
-        for index, dim in enumerate(declared)
-    ]
-    return f"{item.name}={','.join(map(str, shape))}"
 
 
 def described(shape: Sequence[Dim] | None) -> str:
@@ -121,16 +115,6 @@ def _open(item: ModelInput, sizes: Mapping[str, int]) -> list[str]:
         elif isinstance(dim, str) and dim not in sizes:
             found.append(f"dimension {dim!r}")
     return list(dict.fromkeys(found))
-
-
-def _usual_sizes(inputs: Sequence[ModelInput], sizes: Mapping[str, int]) -> dict[str, int]:
-    """A size for each name that has none: of several inputs with it, the integers (tokens) know best."""
-    found: dict[str, int] = {}
-    for item in sorted(inputs, key=lambda one: not one.dtype.startswith(("int", "uint"))):
-        for index, dim in enumerate(item.shape or ()):
-            if isinstance(dim, str) and dim not in sizes and dim not in found:
-                found[dim] = usual_size(item.shape or (), index, item.dtype)
-    return found
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import SOME
 from edgepack.compiler.frontend.onnx.cut import static_shape
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
 
@@ -29,10 +32,17 @@ def check_static(model: onnx.ModelProto) -> None:
     for first, (operator, node) in found.items():
         raise RefusedNodesError(
             f"The shape of {first!r} depends on values that are known at run time only ({operator}, {node}).",
-            hint="Export the model with static shapes, or make what decides the shape a constant.",
+            hint=_maximum([name for name, (kind, _) in found.items() if kind == "Range"])
+            or "Export the model with static shapes, or make what decides the shape a constant.",
             refused=[
                 {"operator": operator, "nodes": [node], "reason": "the shape of its output depends on values"}
                 for operator, node in dict.fromkeys(found.values())
             ],
             tensors=list(found),
         )
+
+
+def _maximum(names: Sequence[str]) -> str:
+    """What to try where the data decide how many numbers of a Range there are; "" for no such ones."""
+    options = " ".join(f"--max {shlex.quote(f'{name}={SOME}')}" for name in names)
+    return f"Give it a maximum of entries: {options}." if options else ""

@@ -50,7 +50,7 @@ def _part(
 
     for _ in range(ATTEMPTS):
         chosen = graph.before(refused) if kind == "before" else graph.after(refused)
-        if not chosen.nodes:
+        if not chosen.nodes or chosen.nodes >= graph.computing:  # what is refused is none of its nodes
             return None
         if foreign := graph.foreign(chosen):
             refused |= foreign

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgepack.compiler.frontend.onnx.fixed_point import DOMAIN, of_fixed_point
 from edgepack.compiler.frontend.onnx.function_bodies import has_function_body
+from edgepack.compiler.frontend.onnx.shapes import infer_shapes, static_shape
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -67,16 +68,16 @@ BRANCHES = ("then_branch", "else_branch")
 #: Name of the node of a branch that no run can take (``impossible_branches.py``).
 FAILS = "edgepack/impossible"
 
+#: Operators that draw numbers: constants with a seed, if their size is known (``random_numbers.py``).
+RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli")
+
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
 REFUSED = {
     "SequenceMap": "control flow, which depends on values known at run time only",
     **dict.fromkeys(
         ("NonZero", "NonMaxSuppression", "Unique", "Compress"), "the shape of its output depends on values"
     ),
-    **dict.fromkeys(
-        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
-        "random numbers without a seed",
-    ),
+    **dict.fromkeys(RANDOM, "random numbers without a seed"),
     "Multinomial": "random numbers",
 }
 
@@ -94,11 +95,14 @@ REFUSED_CONTRIBUTED = {
     "com.microsoft.QMoE": "which experts compute is known at run time only",
 }
 
+#: Why one that draws is refused, with a seed or without.
+_OF_DATA = "random numbers, and the data decide how many"
+
 _REASONS = {**REFUSED, **REFUSED_CONTRIBUTED}
 
 _WHAT_TO_TRY = {
     **dict.fromkeys(
-        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
+        RANDOM,
         "Give the node a seed, for the same numbers in every run, or make its result an input (--inputs).",
     ),
     "Multinomial": "Cut the model before it (--outputs) and draw on the host.",
@@ -205,9 +209,16 @@ def check_operators(model: onnx.ModelProto) -> None:
 
 def _refuse(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> NoReturn:
     found = unsupported_nodes(model, rewritten)
-    lines = list(_report(found))
+    sized = _random_of_unknown_size(model)
+    reasons = {op: _reason(op) for op in found} | dict.fromkeys(sized.values(), _OF_DATA)
+    lines = list(_report(found, reasons))
     names = ", ".join(found)
     hint = next((_WHAT_TO_TRY[op] for op in found if op in _WHAT_TO_TRY), "")
+    if sized:
+        hint = (
+            "Numbers are drawn when the model is packed, a fixed number of them, so a seed is of no use: "
+            f"export the model without them, or end it before them: --outputs {next(iter(sized))}."
+        )
     if not hint and any("." in op for op in found):
         hint = (
             "Operators of other domains are unknown here: export the model with standard operators (ai.onnx)."
@@ -217,15 +228,31 @@ def _refuse(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> No
         f"that edgepack cannot compile: {names}.",
         hint=hint or "Replace them before export, or cut the model with --inputs and --outputs.",
         detail="\n".join(lines),
-        refused=[{"operator": op, "nodes": nodes, "reason": _reason(op)} for op, nodes in found.items()],
+        refused=[{"operator": op, "nodes": nodes, "reason": reasons[op]} for op, nodes in found.items()],
         tensors=[name for _, node in _unsupported(model, rewritten) for name in node.output if name],
     )
 
 
-def _report(found: dict[str, list[str]]) -> Iterator[str]:
+def _random_of_unknown_size(model: onnx.ModelProto) -> dict[str, str]:
+    """The operators that draw as many numbers as the data say, which no seed helps, by what decides how many:
+    one with a seed would be a constant otherwise."""
+    values = None
+    found: dict[str, str] = {}
+    for node in model.graph.node:
+        if node.op_type not in RANDOM or node.domain not in ("", "ai.onnx") or not node.input:
+            continue
+        if values is None:
+            graph = infer_shapes(model).graph
+            values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+        if static_shape(values.get(node.input[0])) is None:
+            found[str(node.input[0])] = node.op_type
+    return found
+
+
+def _report(found: dict[str, list[str]], reasons: Mapping[str, str]) -> Iterator[str]:
     for op, nodes in found.items():
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        reason = f" ({_REASONS[op]})" if op in _REASONS else ""
+        reason = f" ({reasons[op]})" if op in _REASONS else ""
         yield f"{op}{reason}: {', '.join(nodes[:5])}{more}"
 
 

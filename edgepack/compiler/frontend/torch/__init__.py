@@ -1,4 +1,4 @@
-"""The frontend for PyTorch: files of ``torch.export.save`` (``.pt2``).
+"""The frontend for PyTorch: files of ``torch.export.save`` (``.pt2``) and of TorchScript.
 
 A program becomes an ONNX model by PyTorch's own exporter, with what that loses restored: names of nested
 inputs and outputs, and state. The ONNX frontend does the rest, so that there is one way. Importing this
@@ -17,6 +17,7 @@ from edgepack.compiler.frontend.torch.frontend import (
     summarise,
     tensors_inside,
 )
+from edgepack.compiler.frontend.torch.recognise import recognises
 
 __all__ = [
     "SUFFIXES",
@@ -26,6 +27,7 @@ __all__ = [
     "model_files",
     "prepare",
     "quantise",
+    "recognises",
     "record",
     "summarise",
     "tensors_inside",

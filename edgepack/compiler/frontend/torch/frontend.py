@@ -19,6 +19,7 @@ from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.compiler.frontend.torch.archive import exported_script, load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.named import named
+from edgepack.compiler.frontend.torch.recognise import is_script_file
 from edgepack.compiler.frontend.torch.script.archive import check_script
 from edgepack.compiler.frontend.torch.to_onnx import Exported, export
 from edgepack.compiler.memory import ran_out
@@ -61,7 +62,7 @@ def model_files(model: Path) -> tuple[Path, ...]:
     """The file, in which all is. Raises ModelError if it cannot be read."""
     from edgepack.compiler.frontend.torch.archive import check_archive
 
-    (check_script if _is_script(model) else check_archive)(model)
+    (check_script if is_script_file(model) else check_archive)(model)
     return (model,)
 
 
@@ -125,10 +126,6 @@ def load(folder: Path) -> ImportedModel:
     return onnx_frontend.load(folder)
 
 
-def _is_script(model: Path) -> bool:
-    return model.suffix.lower() in SCRIPT_SUFFIXES
-
-
 def _given(options: ImportOptions) -> _Given:
     shapes = ((name, tuple(int(size) for size in shape)) for name, shape in options.shapes.items())
     return tuple(shapes), tuple(options.examples.items())
@@ -138,7 +135,7 @@ def executable(model: Path, target: CpuTarget, folder: Path, stage: Callable[[st
     """Compile the program with TVM alone; see :func:`~.tvm_executable.write_executable`."""
     from edgepack.compiler.frontend.torch.tvm_executable import write_executable
 
-    if _is_script(model):
+    if is_script_file(model):
         raise ModelError(
             f"{model} is a TorchScript file, which TVM's importer does not read.",
             hint="Give the module that it was made of, with example inputs.",
@@ -197,7 +194,7 @@ def _errors_of_pytorch(model: Path) -> Iterator[None]:
 def _flat(model: Path, folder: Path, given: _Given) -> FlatProgram:
     """The program, with the names that its exporter gave its tensors. A copy of the file is in ``folder``."""
     said: dict[str, Any] = {}
-    if _is_script(model):
+    if is_script_file(model):
         program = script_program(model, folder, dict(given[0]), dict(given[1]))
     else:
         program, said = load_program(model, folder)

@@ -179,7 +179,7 @@ def test_hints_propose_sizes_that_make_sense(shape: list[Any], dtype: str, propo
         (["batch_size", "sequence_length"], "int64", "--dim sequence_length=128"),
         (["batch", "audio_samples"], "float32", "--dim audio_samples=16000"),
         (["B", "n_mels", "T"], "float32", "--dim n_mels=100 --dim T=100"),
-        (["unk__1", "unk__2"], "int32", "--dim unk__2=128"),
+        (["unk__1", "unk__2"], "int32", "--shape x=1,128"),
     ],
 )
 def test_hints_name_dimensions_that_have_a_name(shape: list[Any], dtype: str, proposed: str) -> None:

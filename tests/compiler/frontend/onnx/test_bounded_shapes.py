@@ -67,6 +67,38 @@ def test_a_count_of_the_first_ones_is_an_output_too(compiled: Compiled) -> None:
     assert {"kept_count", "first_count"} <= {spec.name for spec in compiled.plan("detected").outputs}
 
 
+@pytest.mark.parametrize(("limit", "count"), [(-3.0, 0), (0.0, 0), (0.2, 1), (4.0, 4), (4.5, 5), (99.0, 99)])
+@pytest.mark.parametrize("step", [1.0, -1.0])
+def test_numbers_up_to_an_end_of_the_data_are_counted_as_onnx_does(
+    limit: float, count: int, step: float
+) -> None:
+    g = Graph("numbers")
+    end = g.op("Mul", g.input("x", ()), g.const(step))
+    g.output(g.op("Range", g.const(0.0), end, g.const(step), name="y"))
+    model = g.model()
+    bounded, *_ = with_bounded_shapes(model, {"y": 6})
+    found = run_reference(bounded, {"x": np.asarray(limit, np.float32)})
+    assert (found["y_count"], found["y"].shape) == (count, (6,))
+    (wanted,) = run_reference(model, {"x": np.asarray(limit, np.float32)}).values()
+    np.testing.assert_array_equal(found["y"], np.pad(wanted[:6], (0, 6 - min(6, count))))
+
+
+def test_a_range_without_a_maximum_says_which_one_to_give_and_where_only_its_end_may_vary() -> None:
+    g = Graph("numbers")
+    x = g.input("x", ())
+    g.output(g.op("Range", g.const(0.0), x, g.const(1.0), name="y"))
+    model = g.model()
+    bind(model, shapes={}, dims={})
+    with pytest.raises(ModelError, match="depends on values") as caught:
+        import_model(model)
+    assert caught.value.hint == "Give it a maximum of entries: --max y=1000."
+    g = Graph("begins")
+    x = g.input("x", ())
+    g.output(g.op("Range", x, g.const(4.0), g.const(1.0), name="y"))
+    with pytest.raises(EdgepackError, match="decide where the Range 'y' begins"):
+        with_bounded_shapes(g.model(), {"y": 6})
+
+
 def _made(parent: Path) -> Path:
     folder = parent / "prepared"
     folder.mkdir()
@@ -87,6 +119,7 @@ def behind(operator: str, *more: object, **attributes: object) -> onnx.ModelProt
     [
         (behind("ReduceSum", [1]), "reduces the entries"),
         (behind("Reshape", [-1]), "would not be one of its own"),
+        (behind("Pad", [0, 0, 0, 1]), "behind their padding"),
         (behind("Gather", 2, axis=1), "looks up one of the entries"),
         (behind("Concat", [[1], [2]], axis=1), "joins entries with what"),
         (behind("Slice", [-2], [9], [1]), "counts the entries from the end"),
@@ -173,3 +206,33 @@ def test_what_onnx_itself_tests_passes_with_a_maximum(tmp_path: Path) -> None:
         got = compiled.run(name, test.inputs)
         for output, array in wanted.items():
             np.testing.assert_array_equal(got[output], as_bytes(array), err_msg=f"{name} {output}")
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "why"),
+    [
+        ("Conv", {"pads": [0, 0]}, "as many windows"),
+        ("Conv", {"pads": [1, 1], "strides": [2]}, "as many windows"),
+        ("Conv", {"auto_pad": "SAME_UPPER"}, None),
+        ("ConvTranspose", {"pads": [0, 0], "strides": [2]}, "as many results for each entry"),
+        ("ConvTranspose", {"pads": [1, 0], "strides": [2]}, None),
+        ("ConvTranspose", {"pads": [1, 1], "strides": [2], "output_padding": [1]}, None),
+    ],
+)
+def test_windows_along_entries_are_those_that_keep_their_number(
+    operator: str, attributes: dict[str, object], why: str | None
+) -> None:
+    g = Graph("windows")
+    frames = g.op("Range", g.const(0.0), g.input("x", ()), g.const(1.0), name="frames")
+    rows = g.op("Unsqueeze", frames, g.const([0, 1]))
+    g.output(g.op(operator, rows, g.weight(1, 1, 3), name="y", **attributes))
+    if why is None:
+        bounded, _, padding = with_bounded_shapes(g.model(), {"frames": 8})
+        (wanted,) = run_reference(g.model(), {"x": np.asarray(5, np.float32)}).values()
+        found = run_reference(bounded, {"x": np.asarray(5, np.float32)})
+        np.testing.assert_allclose(found["y"][..., : wanted.shape[-1]], wanted, rtol=1e-6)
+        assert found["y_count" if operator == "ConvTranspose" else "frames_count"] == wanted.shape[-1]
+        assert padding.shapes["y"][-1] == 8 * (2 if operator == "ConvTranspose" else 1)
+        return
+    with pytest.raises(ModelError, match=why):
+        with_bounded_shapes(g.model(), {"frames": 8})

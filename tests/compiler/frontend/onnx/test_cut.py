@@ -14,9 +14,12 @@ from onnx.reference import ReferenceEvaluator
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
+from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
+from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.errors import ConfigError, ModelError
+from workbench.models import build
 from workbench.models.builder import Graph
 
 Arrays = dict[str, np.ndarray]
@@ -149,6 +152,13 @@ def test_the_cuts_around_an_unknown_operator_are_found_and_compute_the_rest(
     result = run(parts[1], {**middle, "strange": -middle["both"]})
     expected = run(open_model(saved(network(), tmp_path), ImportOptions(dims=dims)), x)
     np.testing.assert_array_equal(result["y"], expected["y"])
+
+
+def test_a_cut_is_never_the_whole_model() -> None:
+    """What is refused may be inside of a graph, or of another name than the file's."""
+    model = build("mlp")
+    bind(model, shapes={}, dims={})
+    assert suggest_cuts(model, ["_if_then_branch_Squeeze"], lambda _: ()) == ()
 
 
 def test_a_cut_avoids_nodes_that_are_found_to_be_refused_later(tmp_path: Path) -> None:

@@ -56,3 +56,18 @@ def test_numbers_without_a_seed_are_refused(tmp_path: Path) -> None:
         prepare(model, ImportOptions(), folder)
     assert "Give the node a seed" in error.value.hint
     assert "without a seed" in error.value.detail
+
+
+@pytest.mark.parametrize("seed", [{}, {"seed": 3.0}])
+def test_numbers_as_many_as_the_data_say_are_not_told_to_want_a_seed(
+    seed: dict[str, float], tmp_path: Path
+) -> None:
+    g = Graph("latent")
+    x = g.input("x", (4,))
+    places = g.op("Range", g.const(0.0), g.op("ReduceSum", x, keepdims=0), g.const(1.0), name="frames")
+    g.output(g.op("Add", places, g.op("RandomNormalLike", places, **seed)))
+    with pytest.raises(ModelError) as error:
+        prepare(save(g.model(), tmp_path), ImportOptions(), tmp_path)
+    assert error.value.refused[0]["reason"] == "random numbers, and the data decide how many"
+    assert "Give the node a seed" not in error.value.hint
+    assert "--outputs frames" in error.value.hint

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.bounded_shapes.counted_range import counted_ranges
 from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
     COUNT,
     Entries,
@@ -81,8 +82,8 @@ def apply_maxima(
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     model.opset_import.append(onnx.helper.make_opsetid("edgepack", 1))
-    stacked = stacked_results(model, maxima, limits)
-    found = stacked | _selections(model, {k: v for k, v in maxima.items() if k not in stacked}, tensors)
+    known = stacked_results(model, maxima, limits) | counted_ranges(model, maxima)
+    found = known | _selections(model, {k: v for k, v in maxima.items() if k not in known}, tensors)
     graph = PaddedGraph(model)
     for name, entry in found.items():
         graph.axes[name] = entry

@@ -21,6 +21,7 @@ __all__ = [
     "COUNT",
     "DATA_DEPENDENT",
     "SELECTION",
+    "SOME",
     "Entries",
     "declared_results",
     "dynamic_results",

@@ -157,6 +157,15 @@ class PaddedGraph:
         count = self._op("Where", self._op("Less", entries.count, bound), entries.count, bound)
         return Entries(min(most, entries.most), count, entries.name)
 
+    def times(self, entries: Entries, factor: int) -> Entries:
+        """``factor`` entries for each of them."""
+        import numpy as np
+
+        if factor == 1:
+            return entries
+        count = self._op("Mul", entries.count, self._const(np.asarray(factor, np.int64)))
+        return Entries(factor * entries.most, count, entries.name)
+
     def finish(self) -> dict[str, str]:
         """Makes what was written the model's nodes, with 0 behind the entries of its outputs.
 

@@ -8,6 +8,11 @@ from math import prod
 from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import Entries
 from edgepack.compiler.frontend.onnx.bounded_shapes.lengths import of_lengths, sizes_of
 from edgepack.compiler.frontend.onnx.bounded_shapes.node import MixedError, PaddedNode
+from edgepack.compiler.frontend.onnx.bounded_shapes.windows import (
+    convolution,
+    padding,
+    transposed_convolution,
+)
 
 __all__ = ["apply_rule"]
 
@@ -34,7 +39,7 @@ FROM_AXIS = {"LayerNormalization": -1, "RMSNormalization": -1}
 #: What treats each sample of a batch alone: the first input's first axis.
 BY_SAMPLE = frozenset(
     (
-        *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "Flatten", "LRN"),
+        *("AveragePool", "BatchNormalization", "DepthToSpace", "Flatten", "LRN"),
         *("GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "InstanceNormalization", "MaxPool"),
         *("Resize", "SpaceToDepth", "Upsample"),
     )
@@ -323,6 +328,8 @@ RULES: dict[str, Callable[[PaddedNode], None]] = {
     **dict.fromkeys(BY_SAMPLE, by_sample),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), reshape),
     "Concat": concat,
+    "Conv": convolution,
+    "ConvTranspose": transposed_convolution,
     "CumSum": cumulative,
     "CumProd": cumulative,
     "Expand": expand,
@@ -332,6 +339,7 @@ RULES: dict[str, Callable[[PaddedNode], None]] = {
     "Gemm": gemm,
     "MatMul": mat_mul,
     "OneHot": one_hot,
+    "Pad": padding,
     "RoiAlign": roi_align,
     "Shape": sizes_of,
     "Slice": slice_,

@@ -73,7 +73,7 @@ def look_through(archive: zipfile.ZipFile, nbytes: int) -> LookedThrough:
         raise RefusedError(
             "",
             instead="{model} holds no exported program (models/model.json).",
-            hint="TorchScript files are called .pt; pickled modules are not read.",
+            hint="Save it with torch.export.save, or torch.jit.save; pickled modules are not read.",
         )
     entries = check_entries(archive, nbytes)
     if _MODEL not in entries:
