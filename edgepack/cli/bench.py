@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-#: Characters of a step's nodes.
+#: Characters of a step's nodes that a pipe gets.
 _MOST_NODES = 60
 #: Median, in milliseconds, below which runs are shown in microseconds.
 SHORT_MS = 0.1
@@ -159,8 +160,9 @@ def _counted_steps(steps: Sequence[StepInstructions]) -> str:
 
 
 def _nodes(nodes: Sequence[str], operators: Sequence[str]) -> str:
-    """What a step computes, as long as its line may be; a terminal's width cuts it further."""
-    return (", ".join(nodes) or " ".join(operators))[:_MOST_NODES]
+    """What a step computes: on a terminal all of it, which its width then cuts."""
+    text = ", ".join(nodes) or " ".join(operators)
+    return text if sys.stdout.isatty() else text[:_MOST_NODES]
 
 
 def _profile(entries: Sequence[ProfileEntry]) -> str:

@@ -48,5 +48,6 @@ def fitted(rows: Sequence[Sequence[str]], width: int, cut: Sequence[int]) -> lis
             room = max(_LEAST, widths[column] - over)
             for row in every:
                 if len(text := printable(row[column])) > room:
-                    row[column] = text[: room - 3] + "..."
+                    tail = (room - 3) // 2  # of names with the same folders in front, the end is what differs
+                    row[column] = text[: room - 3 - tail] + "..." + text[len(text) - tail :]
     return every
