@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 DEMO := demo
 # Tests that run beside each other: one more than two cores, because some tests wait (for a time-out, a server).
 JOBS ?= 3
-# Whether the tests' packages are those of requirements-ci.txt, each file checked by its hash. Elsewhere some may
-# not have a file there, and what pyproject.toml allows is taken: make test LOCKED=no does so everywhere.
+# Whether packages are those of requirements-ci.txt (make docs: requirements-docs.txt), each file checked by its hash.
+# Elsewhere some may not have a file there, and what pyproject.toml allows is taken: make test LOCKED=no does so everywhere.
 MATCHES := (3, 11) <= sys.version_info < (3, 14) and (platform.system(), platform.machine()) == ("Linux", "x86_64")
 LOCKED ?= $(shell $(PYTHON) -c 'import platform, sys; print("yes" if $(MATCHES) else "no")' 2>/dev/null)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -48,9 +48,14 @@ lint: $(VENV)/.test-installed
 compiled-tests: $(VENV)/.test-installed
 	-@$(BIN)/python -m pytest --collect-only -q -p no:cacheprovider >/dev/null
 
-docs: $(VENV)/.created pyproject.toml
-	@$(PIP) "mkdocs>=1.6"
-	$(BIN)/python -m mkdocs build --strict
+# Neither edgepack nor TVM is needed for it.
+docs: $(VENV)/.created
+ifeq ($(LOCKED),yes)
+	@$(PIP) --require-hashes --only-binary :all: --requirement requirements-docs.txt
+else
+	@$(PIP) "mkdocs-material>=9.6"
+endif
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "build/site/index.html"
 
 check-python:

@@ -4,7 +4,7 @@
 
 edgepack's bundles need nothing of TVM. Who runs TVM's virtual machine on the device instead, and only wants
 a cross compiler, gives ``edgepack.cross_compiler(device)`` to TVM's own ``export_library``: it knows the
-target's C library and flags, and needs no more than ``pip install edgepack``.
+target's C library and flags, and needs no more than an installed edgepack.
 """
 
 from __future__ import annotations

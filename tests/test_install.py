@@ -114,9 +114,9 @@ def test_an_installed_wheel_packs_and_verifies_from_another_folder(site: Path, t
     assert known == sorted(path.stem for path in (ROOT / "toolchains" / "devices").glob("*.yaml"))
 
 
-def locked() -> dict[str, list[tuple[str, int]]]:
+def locked(file: str = "requirements-ci.txt") -> dict[str, list[tuple[str, int]]]:
     """Package -> each version of it in the lock file, and how many hashes it has."""
-    text = (ROOT / "requirements-ci.txt").read_text(encoding="utf-8")
+    text = (ROOT / file).read_text(encoding="utf-8")
     found: dict[str, list[tuple[str, int]]] = {}
     for one in text.replace("\\\n", " ").splitlines():
         if not one.startswith("#"):
@@ -142,6 +142,14 @@ def test_the_lock_has_all_that_the_tests_need_and_only_files_with_hashes() -> No
             assert all(requirement.specifier.contains(version) for version, _ in versions), requirement
 
 
-def test_the_lock_names_no_place() -> None:
-    text = (ROOT / "requirements-ci.txt").read_text(encoding="utf-8")
+def test_the_site_is_made_by_the_versions_that_are_tested() -> None:
+    """`make docs` installs neither edgepack nor TVM, but what of the tests' packages a site needs."""
+    lock, docs = locked(), locked("requirements-docs.txt")
+    assert "mkdocs-material" in docs and "apache-tvm" not in docs
+    assert docs == {name: lock[name] for name in docs}
+
+
+@pytest.mark.parametrize("file", ["requirements-ci.txt", "requirements-docs.txt"])
+def test_the_lock_names_no_place(file: str) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
     assert not re.search(r"://|--(?:extra-)?index|--find-links|@ ", text)

@@ -40,13 +40,7 @@ _OPTIONS = (
 
 def report(bundle: Path, page: Path) -> None:
     """The page about a bundle with times and errors, as docs/ship/report.md says."""
-    with tempfile.TemporaryDirectory() as folder:
-        given = []
-        for option, command in (("bench", ["bench", "--profile"]), ("verification", ["verify"])):
-            file = Path(folder) / f"{option}.json"
-            file.write_text(_edgepack(*command, str(bundle), "--json"), encoding="utf-8")
-            given += [f"--{option}", str(file)]
-        _edgepack("report", str(bundle), *given, "-o", str(page), "--force")
+    _edgepack("report", str(bundle), "-o", str(page), "--force")
 
 
 def _edgepack(*arguments: str) -> str:

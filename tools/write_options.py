@@ -71,18 +71,26 @@ Every option of every command, with what Python calls it and its key in the proj
 
 The same three ways:
 
+<!-- tabs -->
+**Command line**
+
 <!-- not run: of a model with these inputs; tests/test_references.py reads it -->
 ```sh
 {shell}
 ```
 
+**Python**
+
 ```python
 {python}
 ```
 
+**Project file**
+
 ```yaml
 {yaml}
 ```
+<!-- /tabs -->
 
 On the command line, what has a name and a value (`--shape`, `--dim`, ...) is given once for each name.
 """

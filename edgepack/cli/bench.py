@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+#: Characters of a step's nodes that a pipe gets.
+_MOST_NODES = 60
 #: Median, in milliseconds, below which runs are shown in microseconds.
 SHORT_MS = 0.1
 
@@ -149,16 +152,22 @@ def _counted_steps(steps: Sequence[StepInstructions]) -> str:
             f"{step.share:.1%}",
             "" if step.per_operation is None else f"{step.per_operation:.2f}",
             step.rule or step.kernel,
-            (", ".join(step.nodes) or " ".join(plain_operators(step.ops)))[:60],
+            _nodes(step.nodes, step.ops),
         ]
         for step in steps
     ]
     header = ["step", "instructions", "share", "per FLOP", "rule", "nodes"]
-    return table(rows, header=header, right=[0, 1, 2, 3])
+    return table(rows, header=header, right=[0, 1, 2, 3], cut=[5, 4])
+
+
+def _nodes(nodes: Sequence[str], operators: Sequence[str]) -> str:
+    """What a step computes: on a terminal all of it, which its width then cuts."""
+    text = ", ".join(nodes) or " ".join(plain_operators(operators))
+    return text if sys.stdout.isatty() else text[:_MOST_NODES]
 
 
 def _profile(entries: Sequence[ProfileEntry]) -> str:
-    """The steps, slowest first, with the rule of their kernels and what it chose."""
+    """The steps, slowest first, with the rule of their kernels and what it chose; no column that is empty."""
 
     def row(entry: ProfileEntry) -> list[str]:
         first, last = entry.first_step, entry.last_step
@@ -171,9 +180,13 @@ def _profile(entries: Sequence[ProfileEntry]) -> str:
             "" if entry.gbs is None else f"{entry.gbs:.1f}",
             "" if entry.of_peak is None else f"{entry.of_peak:.0%}",
             f"{entry.rule} {parameters}".rstrip(),
-            (", ".join(entry.nodes) or " ".join(plain_operators(entry.ops)))[:60],
+            _nodes(entry.nodes, entry.ops),
         ]
 
     slowest = sorted(entries, key=lambda entry: (-entry.us, entry.first_step))
     header = ["step", "us", "share", "GFLOPS", "GB/s", "of peak", "rule", "nodes"]
-    return table([row(entry) for entry in slowest], header=header, right=[0, 1, 2, 3, 4, 5])
+    rows = [row(entry) for entry in slowest]
+    shown = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    rows = [[row[column] for column in shown] for row in rows]
+    nodes, rule = len(shown) - 1, len(shown) - 2
+    return table(rows, header=[header[one] for one in shown], right=range(rule), cut=[nodes, rule])

@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from edgepack.cli.course import Course, shown_seconds
-from edgepack.text.columns import columns
+from edgepack.text.columns import columns, fitted
 from edgepack.text.printable import printable
 
 __all__ = [
@@ -107,15 +108,26 @@ def print_json(data: Any) -> None:
     say(text)
 
 
-def table(rows: Sequence[Sequence[str]], *, header: Sequence[str] = (), right: Sequence[int] = ()) -> str:
+def table(
+    rows: Sequence[Sequence[str]],
+    *,
+    header: Sequence[str] = (),
+    right: Sequence[int] = (),
+    cut: Sequence[int] = (),
+) -> str:
     """Rows in aligned columns.
 
     Args:
         rows: texts, names of others too; all rows have the same length.
         header: the columns' names; none: no header.
         right: indices of the columns that are aligned to the right.
+        cut: indices of the columns that are cut where a line would be wider than the terminal, the first of
+            them first.
     """
-    lines = columns([header, *rows] if header else rows, right)
+    every = [header, *rows] if header else rows
+    if cut and sys.stdout.isatty():
+        every = fitted(every, shutil.get_terminal_size().columns, cut)
+    lines = columns(every, right)
     if header:
         lines[0] = heading(lines[0])
     return "\n".join(lines)

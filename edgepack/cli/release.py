@@ -193,7 +193,7 @@ def _summary(made: Release, output: Path, settings: Settings) -> str:
             sizes, found = unit.sizes, unit.verified
             values = [human_bytes(value) if value is not None else "" for value in (sizes.text, sizes.params)]
             how = f"ok, {found.runner}" if found.runner else f"not run: {found.not_run}"
-            files = str(len(unit.packages))
+            files = str(len(made.index.packages_of(unit)))
             rows.append([unit.model, unit.device, *values, human_bytes(sizes.arena), files, how])
         header = ["model", "device", "code", "params", "arena", "packages", "verified"]
         lines += [table(rows, header=header, right=[2, 3, 4, 5]), ""]

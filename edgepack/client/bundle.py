@@ -147,7 +147,9 @@ class Bundle:
         *,
         bench: Measurement | PathLike | None = None,
         verification: Verification | PathLike | None = None,
+        run: bool = False,
         force: bool = False,
+        **options: Unpack[RunKeywords],
     ) -> Path:
         """Write a page about the bundle that opens from disk: one HTML file without scripts.
 
@@ -157,23 +159,27 @@ class Bundle:
                 ``edgepack bench --json`` printed.
             verification: what :meth:`verify` returned, or a file with what ``edgepack verify --json``
                 printed.
+            run: run the bundle's program for what of both is not given. Where it cannot run here, the page
+                says why; the times of an emulator are not taken.
             force: replace a file at the output.
+            options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in :meth:`verify`.
 
         Returns:
             the file.
 
         Raises:
+            CheckFailedError: as of :meth:`verify`, where it is run. Outputs that are wrong are no error: the
+                page shows them.
             ConfigError: the file exists or cannot be written, or a result is of another bundle.
+            ToolchainError: the runner that is named cannot run it here, or the time is up.
         """
-        from edgepack.report.build import write_report
-        from edgepack.report.results import read_bench, read_verification
+        from edgepack.client.report import ReportInputs, report_of
 
-        manifest = self.manifest
-        target = Path(output) if output is not None else Path(f"{manifest.name}-{manifest.device.name}.html")
-        timed = None if bench is None else read_bench(_result(bench), manifest)
-        checked = None if verification is None else read_verification(_result(verification), manifest)
-        write_report(manifest, target, timed, checked, force=force)
-        return target
+        check_options(options, "report")
+        where = RunOptions(**options)
+        check_run(where)
+        inputs = ReportInputs(bench, verification, where if run else None)
+        return report_of(self.path, self.manifest, output, inputs, force=force).path
 
     def inspect(self) -> dict[str, Any]:
         """The manifest as plain data, and ``arena_use``: how many bytes of each arena are in use at each step
@@ -195,8 +201,3 @@ class Bundle:
         from edgepack.client.session import Session
 
         return Session(self, threads=threads, sessions=sessions, check=check)
-
-
-def _result(given: Measurement | Verification | PathLike) -> Path | dict[str, Any]:
-    """A result as plain data, or the file that has it."""
-    return Path(given) if isinstance(given, str | os.PathLike) else given.to_json()

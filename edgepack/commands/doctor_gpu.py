@@ -14,6 +14,7 @@ from edgepack.pipeline.versions import tool_versions
 from edgepack.plan.cuda_driver import nvrtc_for, takes_cubins
 from edgepack.resources import PACKAGE
 from edgepack.runners import native
+from edgepack.system.installation import extra_command
 from edgepack.system.process import ask
 from edgepack.toolchains.nvcc import Nvcc
 
@@ -73,7 +74,7 @@ def _nvrtc(packages: dict[str, str], driver: str) -> GpuTool:
         made = "machine code and PTX" if takes_cubins(driver, version) else "PTX"
         return GpuTool("nvrtc", True, version, f"{name}; {made} for drivers since CUDA {driver}")
     problem = "kernels for NVIDIA's GPUs cannot be compiled without it"
-    return GpuTool("nvrtc", True, problem=problem, hint='NVRTC was not found: pip install "edgepack[cuda]"')
+    return GpuTool("nvrtc", True, problem=problem, hint=f"NVRTC was not found: {extra_command('cuda')}")
 
 
 def _nvcc(capabilities: Sequence[int]) -> GpuTool:

@@ -45,8 +45,8 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
 
     Args:
         given: keyword arguments of the function.
-        function: ``pack``, ``check``, ``export``, ``quantize``, ``compare``, ``update``, or ``bench`` of a
-            bundle.
+        function: ``pack``, ``check``, ``export``, ``quantize``, ``compare``, ``update``, or ``bench`` or
+            ``report`` of a bundle.
     """
     names = {
         "check": ["model", "device", *CheckKeywords.__annotations__],
@@ -55,6 +55,7 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
         "quantize": ["model", "output", *QuantizeKeywords.__annotations__],
         "verify_layers": ["model", *RunKeywords.__annotations__],
         "compare": ["first", "second", *CompareKeywords.__annotations__],
+        "report": ["output", "bench", "verification", "run", "force", *RunKeywords.__annotations__],
         "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
         "update": [
             *RunKeywords.__annotations__,

@@ -217,6 +217,7 @@ def _write(job: ExportJob) -> Sequence[str]:
     tags = platform_tags(job.bundle.manifest)
     values = _values(job, distribution, tags)
     stem = f"{distribution.replace('-', '_')}-{values['version']}"
+    file = f"{stem}-py3-none-{'.'.join(tags)}.whl"
     module, info = values["module"], f"{stem}.dist-info"
     library = job.bundle.artifact("shared")
     assert library is not None
@@ -228,7 +229,7 @@ def _write(job: ExportJob) -> Sequence[str]:
     texts[f"{module}/_structs.py"] = Path(structs.__file__).read_text(encoding="utf-8")
     texts[f"{module}/_pool.py"] = Path(pool.__file__).read_text(encoding="utf-8")
     texts[f"{module}/py.typed"] = ""
-    readme = render(f"{_TEMPLATES}/readme.md.j2", values)
+    readme = render(f"{_TEMPLATES}/readme.md.j2", {**values, "file": file})
     texts[f"{info}/METADATA"] = render(f"{_TEMPLATES}/METADATA.j2", {**values, "readme": readme})
     texts[f"{info}/WHEEL"] = render(f"{_TEMPLATES}/WHEEL.j2", values)
     entries = [Entry(path, text.encode()) for path, text in texts.items()]
@@ -240,7 +241,6 @@ def _write(job: ExportJob) -> Sequence[str]:
     if (sbom := job.bundle.file(SBOM)) is not None:
         entries.append(Entry(f"{info}/sboms/{SBOM}", sbom))
     entries.append(Entry(f"{info}/RECORD", _record(entries, f"{info}/RECORD")))
-    file = f"{stem}-py3-none-{'.'.join(tags)}.whl"
     write_zip(job.folder / file, entries)
     return [file]
 

@@ -1,4 +1,4 @@
-"""Runs calls on the workers of a Dask scheduler, for a matrix that outgrows one machine: ``edgepack[dask]``.
+"""Runs calls on the workers of a Dask scheduler, for a matrix that outgrows one machine: the extra ``dask``.
 
 The workers need the same edgepack, and the same folders at the same paths: models, project, and where the
 release is written (a shared file system). A worker that is lost is no failure: Dask has another one do its
@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
 from edgepack.errors import ConfigError
+from edgepack.system.installation import extra_command
 
 __all__ = ["DaskExecutor", "open_executor"]
 
@@ -60,7 +61,7 @@ def open_executor(jobs: int, scheduler: str) -> DaskExecutor:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ConfigError("Dask is not installed.", hint='pip install "edgepack[dask]"') from error
+        raise ConfigError("Dask is not installed.", hint=extra_command("dask")) from error
     try:
         client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:

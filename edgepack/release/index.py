@@ -226,6 +226,11 @@ class Index(_Record):
         """The unit ``MODEL@DEVICE``, or None."""
         return next((unit for unit in self.units if unit.name == name), None)
 
+    def packages_of(self, unit: UnitRecord) -> list[PackageRecord]:
+        """The packages that a unit is in: its own, and those of its model for several devices."""
+        shared = [one for one in self.joint if one.model == unit.model and unit.device in one.devices]
+        return [*unit.packages, *shared]
+
 
 def load_index(path: Path) -> Index:
     """The release in a folder, or of a ``release.json``.

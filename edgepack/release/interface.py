@@ -33,7 +33,12 @@ class ReleaseKeywords(TypedDict, total=False):
 
 
 @guarded
-def new_project(folder: PathLike, model: PathLike | None = None, ci: Sequence[str] = ()) -> Path:
+def new_project(
+    folder: PathLike,
+    model: PathLike | None = None,
+    ci: Sequence[str] = (),
+    edgepack: str | PathLike | None = None,
+) -> Path:
     """Write a commented project file, for :func:`make_release`, and its JSON Schema into a folder.
 
     Args:
@@ -41,6 +46,9 @@ def new_project(folder: PathLike, model: PathLike | None = None, ci: Sequence[st
         model: a model that the file names, with sizes for what the model leaves open.
         ci: ``github``, ``gitlab``: for whom to write a workflow into the repository that holds the folder
             (docs/ship/ci.md). A project file that is there stays then.
+        edgepack: what the workflow installs: a wheel of edgepack, which is copied into the repository, or
+            ``git+https://HOST/OWNER/edgepack@COMMIT``; default this edgepack, of which a wheel is made if it
+            is from a checkout.
 
     Returns:
         the project file, ``edgepack.yaml``.
@@ -48,8 +56,11 @@ def new_project(folder: PathLike, model: PathLike | None = None, ci: Sequence[st
     Raises:
         ConfigError: there is one already, a project file or a workflow, or no such model.
         ModelError: the model cannot be read.
+        ToolchainError: no wheel can be made of the checkout that this edgepack is from.
     """
-    return starter.new_project_files(Path(folder), Path(model) if model is not None else None, ci)[0]
+    file = Path(model) if model is not None else None
+    installed = str(edgepack) if edgepack is not None else None
+    return starter.new_project_files(Path(folder), file, ci, installed)[0]
 
 
 @guarded

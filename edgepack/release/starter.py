@@ -13,6 +13,7 @@ from edgepack.errors import ConfigError
 from edgepack.pipeline.compile import summarise
 from edgepack.plan.model_summary import Dim
 from edgepack.release.project import PROJECT_FILE, SCHEMA_FILE
+from edgepack.release.vendored import vendored
 from edgepack.release.workflows import WORKFLOWS, write_workflows
 from edgepack.render.templates import render
 from edgepack.system.atomic import write_file
@@ -24,25 +25,33 @@ __all__ = ["new_project", "new_project_files"]
 SCHEMA_NAME = "edgepack.schema.json"
 
 
-def new_project_files(folder: Path, model: Path | None = None, ci: Sequence[str] = ()) -> list[Path]:
+def new_project_files(
+    folder: Path, model: Path | None = None, ci: Sequence[str] = (), edgepack: str | None = None
+) -> list[Path]:
     """The files of :func:`new_project`, and the workflows of ``ci``. With these a project file that is there
     stays.
 
     Args:
         ci: ``github``, ``gitlab``.
+        edgepack: what the workflows install, as of :func:`edgepack.release.vendored.vendored`.
 
     Returns:
-        the project file, and the workflows.
+        the project file, the workflows, and the wheel that these install, if it is one.
 
     Raises:
-        ConfigError: as of :func:`new_project` and of :func:`edgepack.release.workflows.write_workflows`.
+        ConfigError: as of :func:`new_project`, :func:`edgepack.release.workflows.write_workflows` and
+            :func:`edgepack.release.vendored.vendored`.
+        ToolchainError: no wheel can be made of the checkout that this edgepack is from.
     """
     if unknown := next((one for one in ci if one not in WORKFLOWS), None):
         raise ConfigError(f"There is no workflow for {unknown!r}.", hint=f"There are {', '.join(WORKFLOWS)}.")
     target = folder / PROJECT_FILE
-    if not ci or model is not None or not is_file(target):
-        target = new_project(folder, model)
-    return [target, *(path for kind in dict.fromkeys(ci) for path in write_workflows(folder, kind))]
+    if not ci:
+        return [new_project(folder, model)]
+    with vendored(edgepack) as installed:
+        if model is not None or not is_file(target):
+            target = new_project(folder, model)
+        return [target, *write_workflows(folder, list(dict.fromkeys(ci)), installed)]
 
 
 def new_project(folder: Path, model: Path | None = None) -> Path:

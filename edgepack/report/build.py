@@ -26,10 +26,10 @@ from edgepack.system.atomic import replace_file
 from edgepack.system.disk_errors import refusal, writing_to
 from edgepack.system.temporary import remove_dead, temporary_folder
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["check_report_file", "render_report", "write_report"]
 
-#: Characters by which a report is known: its document type, in ASCII.
-_KNOWN = 15
+#: What a report is known by: its document type.
+_BEGINS = b"<!DOCTYPE html>"
 
 
 def write_report(
@@ -37,6 +37,7 @@ def write_report(
     output: Path,
     bench: BenchResult | None = None,
     verification: VerifyResult | None = None,
+    not_run: str = "",
     *,
     force: bool = False,
 ) -> None:
@@ -44,13 +45,14 @@ def write_report(
 
     Args:
         bench, verification: results of the same bundle.
+        not_run: why one of these is missing, in a sentence.
         force: replace a file at ``output``.
 
     Raises:
         ConfigError: the file is there already, cannot be written, or the manifest contradicts itself.
     """
-    text = render_report(manifest, bench, verification)
-    check_output_file(output, force=force, what="a report", begins=text[:_KNOWN].encode())
+    text = render_report(manifest, bench, verification, not_run)
+    check_report_file(output, force=force)
     folder = beside(output)
     with writing_to({"output folder": folder}):
         try:
@@ -67,8 +69,16 @@ def write_report(
             ) from error
 
 
+def check_report_file(output: Path, *, force: bool) -> None:
+    """ConfigError if a report may not be written there."""
+    check_output_file(output, force=force, what="a report", begins=_BEGINS)
+
+
 def render_report(
-    manifest: Manifest, bench: BenchResult | None = None, verification: VerifyResult | None = None
+    manifest: Manifest,
+    bench: BenchResult | None = None,
+    verification: VerifyResult | None = None,
+    not_run: str = "",
 ) -> str:
     """The HTML of a report. The same bundle and results give the same text."""
     records: list[Manifest | VariantRecord] = [manifest, *manifest.variants]
@@ -86,6 +96,7 @@ def render_report(
         "kinds": kinds,
         "bench": bench,
         "verification": verification,
+        "not_run": not_run,
         "errors": _errors(verification),
         "quantised": _quantised(manifest),
         "sizes": _sizes(manifest),

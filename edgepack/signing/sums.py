@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.system.atomic import write_file
 from edgepack.system.files import read_regular
+from edgepack.system.installation import extra_command
 
 if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignPublicKey, CosignSecretKey
@@ -201,5 +202,5 @@ def _check_installed() -> None:
     except ImportError as error:
         raise ConfigError(
             f"Signatures need a package that is not installed: {error.name}.",
-            hint='pip install "edgepack[sign]"',
+            hint=extra_command("sign"),
         ) from error

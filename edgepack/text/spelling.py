@@ -160,6 +160,8 @@ OPTIONS = {
     "--no-cache": _flag("cache", "False"),
     "--bench": _text("bench"),
     "--ci": _text("ci", _WORD),
+    "--edgepack": _text("edgepack"),
+    "--run": _flag("run"),
     "--allow-same-version": _flag("allow_same_version"),
     "--unsigned": _flag("unsigned"),
     "--verification": _text("verification"),

@@ -81,10 +81,33 @@ void json_hex(json *to, const char *key, const unsigned char *bytes, size_t coun
     fputc('"', to->out);
 }
 
+static int in_words;
+
+void report_in_words(void) {
+    in_words = 1;
+}
+
+void print_words(const char *text) {
+    for (; *text != 0; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c > 0x7e) {
+            printf("\\x%02x", (unsigned)c);
+        } else {
+            putchar(c);
+        }
+    }
+}
+
 int report_error(const char *code, const char *message, const char *subject) {
     char text[LOADER_PATH + 256];
     json out = {stdout, 0};
     snprintf(text, sizeof text, "%s%s%s", message, subject[0] != 0 ? ": " : "", subject);
+    if (in_words) {
+        printf("error %s: ", code);
+        print_words(text);
+        putchar('\n');
+        return LOADER_ERROR;
+    }
     json_open(&out, NULL, '{');
     json_text(&out, "status", "error");
     json_text(&out, "code", code);

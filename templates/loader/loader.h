@@ -1,6 +1,6 @@
 /* The loader: the program of a bundle that runs its model, proves its results and measures it. It prints one
- * JSON object and exits with 0 (done), 1 (what was asked about failed: outputs differ, params are damaged) or
- * 2 (it could not be done). SPDX-License-Identifier: Apache-2.0 */
+ * JSON object (verify on a terminal: a line) and exits with 0 (done), 1 (what was asked about failed: outputs
+ * differ, params are damaged) or 2 (it could not be done). SPDX-License-Identifier: Apache-2.0 */
 #ifndef EDGEPACK_LOADER_H
 #define EDGEPACK_LOADER_H
 
@@ -22,6 +22,7 @@ uint64_t system_peak_rss(void);                 /* bytes; 0 if unknown */
 FILE *system_read(const char *path);            /* in UTF-8; null for what is no regular file */
 FILE *system_write(const char *path);           /* in UTF-8 */
 char **system_arguments(int argc, char **argv); /* in UTF-8; null if memory ran out */
+int system_terminal(void);                      /* whether a person reads stdout */
 
 /* Folder of this program, with a separator at its end; "" if it cannot be found. Returns `path`. */
 char *system_program_folder(const char *argv0, char *path, size_t capacity);
@@ -45,6 +46,8 @@ void json_hex(json *to, const char *key, const unsigned char *bytes, size_t coun
 /* Prints {"status": "error", "code": ..., "message": ...}, message and subject joined. Returns LOADER_ERROR.
  */
 int report_error(const char *code, const char *message, const char *subject);
+void report_in_words(void);         /* makes it print a line for a person from now on */
+void print_words(const char *text); /* what may be others' text, with nothing that acts on a terminal */
 int report_status(ep_status status);
 
 /* Which variant of the library was taken, if it has several, and what it runs on. */
@@ -99,6 +102,7 @@ typedef struct command {
     uint64_t turns;
     uint64_t seconds; /* after which no turn begins; 0: no end */
     int profile;
+    int words; /* what verify found is told in words */
     uint32_t beside_count;
     const ep_descriptor *beside[LOADER_BESIDE]; /* variants that are measured in turns with `model` */
     uint64_t start_ns;                          /* of the process */

@@ -9,13 +9,14 @@
 
 static const char *const usage =
     "usage: info\n"
-    "       verify DIR [OPTIONS]\n"
+    "       verify DIR [OPTIONS] [--json]\n"
     "       bench [DIR] [OPTIONS] [--warmup W] [--runs R] [--profile]\n"
     "                             [--beside VARIANT... [--turns T] [--seconds S]]\n"
     "       run --input NAME=FILE... --output NAME=FILE... [OPTIONS]\n"
     "       check-params [--params FILE]\n"
     "OPTIONS: [--threads N] [--schedule static|dynamic] [--params FILE] [--variant NAME]\n"
-    "Prints one JSON object. DIR holds input_<i>.bin, output_<i>.bin and tolerances.txt.\n"
+    "Prints one JSON object; verify on a terminal, without --json, a line. DIR holds input_<i>.bin, "
+    "output_<i>.bin and tolerances.txt.\n"
     "Exit status: 0 done, 1 outputs differ or params are damaged, 2 it could not be done.\n";
 
 static void print_tensors(json *out, const char *key, const ep_tensor *list, uint32_t count) {
@@ -239,6 +240,9 @@ static int take_option(command *what, char **argv, int argc) {
         what->profile = 1;
         return 1;
     }
+    if (strcmp(argv[0], "--json") == 0) {
+        return 1; /* see wants_words */
+    }
     if (argv[0][0] != '-') {
         what->folder = argv[0];
         return 1;
@@ -277,6 +281,16 @@ static int take_option(command *what, char **argv, int argc) {
     return 2;
 }
 
+/* Whether a person is to be told in words: by verify on a terminal, without --json. */
+static int wants_words(const command *what, const char *name) {
+    for (int i = 0; i < what->argc; i++) {
+        if (strcmp(what->argv[i], "--json") == 0) {
+            return 0;
+        }
+    }
+    return strcmp(name, "verify") == 0 && system_terminal();
+}
+
 static int dispatch(command *what, const char *name) {
     static const struct {
         const char *name;
@@ -286,6 +300,10 @@ static int dispatch(command *what, const char *name) {
                     {"bench", command_bench},
                     {"run", command_run},
                     {"check-params", command_check_params}};
+    what->words = wants_words(what, name);
+    if (what->words) {
+        report_in_words();
+    }
     for (int i = 0; i < what->argc;) {
         int used = take_option(what, what->argv + i, what->argc - i);
         if (used == 0) {

@@ -120,6 +120,10 @@ FILE *system_write(const char *path) {
     return open_wide(path, L"wb");
 }
 
+int system_terminal(void) {
+    return _isatty(_fileno(stdout));
+}
+
 char **system_arguments(int argc, char **argv) {
     int count = 0;
     wchar_t **wide = CommandLineToArgvW(GetCommandLineW(), &count);
@@ -170,6 +174,11 @@ uint64_t system_cpu_ns(void) {
  */
 uint64_t system_peak_rss(void) {
     return (uint64_t)__builtin_wasm_memory_size(0) << 16;
+}
+
+/* Not every host knows. */
+int system_terminal(void) {
+    return 0;
 }
 
 char **system_arguments(int argc, char **argv) {
@@ -239,6 +248,14 @@ uint64_t system_peak_rss(void) {
     return (uint64_t)usage.ru_maxrss;
 #else
     return (uint64_t)usage.ru_maxrss * 1024;
+#endif
+}
+
+int system_terminal(void) {
+#if defined(__EMSCRIPTEN__) /* it says so of any stream */
+    return 0;
+#else
+    return isatty(STDOUT_FILENO);
 #endif
 }
 

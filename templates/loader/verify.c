@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "loader/loader.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,8 +115,57 @@ static void print_outputs(const verification *v, json *out) {
     json_close(out, ']');
 }
 
-static int verify(verification *v, const command *what) {
+static void print_json(const verification *v, const char *status, int repeatable, int intact,
+                       uint32_t threads) {
     json out = {stdout, 0};
+    json_open(&out, NULL, '{');
+    json_text(&out, "status", status);
+    print_outputs(v, &out);
+    json_bool(&out, "repeatable", repeatable);
+    json_bool(&out, "within_buffers", intact);
+    report_variant(&out, &v->model);
+    json_u64(&out, "threads", threads);
+    json_close(&out, '}');
+    fputc('\n', stdout);
+}
+
+/* For a person: a line, and one more for each output that is wrong. */
+static void print_in_words(const verification *v, const char *status, uint32_t threads) {
+    static const char *const meanings[][2] = {
+        {"ok", "the outputs are as recorded"},
+        {"mismatch", "outputs differ from the recorded ones"},
+        {"unrepeatable", "a second run gave other outputs"},
+        {"overrun", "it wrote beside its buffers"},
+    };
+    const ep_descriptor *model = v->model.descriptor;
+    char backend[512];
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        if (strcmp(status, meanings[i][0]) == 0) {
+            printf("%s: ", i == 0 ? "ok" : "FAILED");
+            print_words(model->name);
+            printf(": %s", meanings[i][1]);
+        }
+    }
+    printf("; %u thread%s", (unsigned)threads, threads == 1 ? "" : "s");
+    if (ep_model_backend(&v->model, backend, sizeof backend) == EP_OK) {
+        printf(", ");
+        print_words(backend);
+    }
+    putchar('\n');
+    for (size_t i = 0; i < model->output_count; i++) {
+        const comparison *result = &v->results[i];
+        if (result->mismatches != 0) {
+            printf("  ");
+            print_words(model->outputs[i].name);
+            printf(": %" PRIu64 " of %" PRIu64
+                   " elements are off, by %.3g at most; %.3g + %.3g of the value is allowed\n",
+                   result->mismatches, result->elements, result->max_abs_err, v->tolerances[i].absolute,
+                   v->tolerances[i].relative);
+        }
+    }
+}
+
+static int verify(verification *v, const command *what) {
     uint64_t mismatches = 0;
     int result = prepare(v, what);
     if (result != LOADER_OK) {
@@ -136,15 +186,13 @@ static int verify(verification *v, const command *what) {
     int repeatable = repeats(v);
     int intact = tensors_guards_intact(&v->data) && tensors_guards_intact(&v->again);
     int good = mismatches == 0 && repeatable && intact;
-    json_open(&out, NULL, '{');
-    json_text(&out, "status", good ? "ok" : !intact ? "overrun" : !repeatable ? "unrepeatable" : "mismatch");
-    print_outputs(v, &out);
-    json_bool(&out, "repeatable", repeatable);
-    json_bool(&out, "within_buffers", intact);
-    report_variant(&out, &v->model);
-    json_u64(&out, "threads", what->threads != 0 ? what->threads : v->model.descriptor->default_threads);
-    json_close(&out, '}');
-    fputc('\n', stdout);
+    const char *status_text = good ? "ok" : !intact ? "overrun" : !repeatable ? "unrepeatable" : "mismatch";
+    uint32_t threads = what->threads != 0 ? what->threads : v->model.descriptor->default_threads;
+    if (what->words) {
+        print_in_words(v, status_text, threads);
+    } else {
+        print_json(v, status_text, repeatable, intact, threads);
+    }
     return good ? LOADER_OK : LOADER_FAILED;
 }
 

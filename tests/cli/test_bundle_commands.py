@@ -170,6 +170,7 @@ def test_the_profile_names_rules_and_sets_steps_against_the_peak(
             assert step["of_peak"] == pytest.approx(step["gflops"] / 2)
     out = run(capsys, *arguments)
     assert all(word in out for word in ("GFLOPS", "GB/s", "of peak", "tile=8"))
+    assert "of peak" not in run(capsys, *arguments[:-2]), "nothing is known of it"
     assert "--peak is for --profile" in run(capsys, "bench", small_bundle.path, "--peak", 1, code=2)
 
 

@@ -48,7 +48,7 @@ def component(espressif: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """The component as its README says, in a project's folder ``components``."""
     folder = tmp_path_factory.mktemp("a project")
     (made,) = export(espressif, "esp-idf", folder / "made", package_version="1.2.0")
-    assert made.name == "small_1.2.0.tgz"
+    assert made.name == "small-1.2.0-esp-idf.tar.gz"
     place = folder / "components" / "small"
     place.mkdir(parents=True)
     subprocess.run(["tar", "-xzf", made, "-C", place], check=True)

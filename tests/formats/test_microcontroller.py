@@ -55,8 +55,18 @@ def unpacked(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     for name in FORMATS:
         options = {"package_name": "acme.small"} if name == "cmsis-pack" else {}
         (made,) = export(bundle, name, folder / f"{name} file", package_version="1.2.0", **options)  # type: ignore[arg-type]
+        assert name == "cmsis-pack" or f"-{name}." in made.name, (
+            "such names cannot be mistaken for each other"
+        )
         places[name] = packages.extract(made, folder / name)
     return places
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_readme_has_scale_and_zero_point(name: str, unpacked: dict[str, Path]) -> None:
+    text = (unpacked[name] / "README.md").read_text(encoding="utf-8")
+    assert "An integer x of `sign` means (x + 3) * 0.0625:\nscale 0.0625, zero point -3." in text
+    assert text.count("means (x") == 1
 
 
 def compiler(language: str) -> list[str]:

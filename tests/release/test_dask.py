@@ -1,6 +1,6 @@
 """Builds by Dask: a scheduler and workers, each a process on loopback; a worker that is killed loses nothing.
 
-They need ``python -m pip install "edgepack[dask]"``.
+They need ``python -m pip install -e ".[dask]"``.
 """
 
 from __future__ import annotations

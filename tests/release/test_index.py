@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgepack.errors import ConfigError
-from edgepack.release.index import SCHEMA_FILE, load_index
+from edgepack.release.index import SCHEMA_FILE, Index, load_index
 from edgepack.release.measure import load_measurements
 
 SHA = "ab" * 32
@@ -69,6 +69,17 @@ def test_a_release_that_edgepack_writes_is_read(tmp_path: Path) -> None:
     (tmp_path / "release.json").write_text(json.dumps(INDEX), encoding="utf-8")
     assert load_index(tmp_path).unit("net@Brett Nr. 4 板") is not None
     jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))).validate(INDEX)
+
+
+def test_a_package_for_several_devices_counts_for_each_of_them() -> None:
+    """A component for ESP-IDF is one, of however many devices it was made."""
+    joint = {**INDEX["joint"][0], "devices": [UNIT["device"], "pi"]}
+    other = {**UNIT, "device": "other", "bundle": "net/other/bundle", "packages": []}
+    index = Index.model_validate({**INDEX, "units": [UNIT, other], "joint": [joint]})
+    assert [[one.path for one in index.packages_of(unit)] for unit in index.units] == [
+        ["net/pi/net.deb", "net/net.aar"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from edgepack.cli.new import command
 from edgepack.errors import ConfigError
 from edgepack.release.check import check_release
 from edgepack.release.interface import new_project
+from edgepack.release.vendored import Vendored
 from edgepack.release.workflows import WORKFLOWS, workflow
 from tests.support.workflows import Machine, gitlab_server, run_github_job, run_gitlab_job
 
@@ -27,35 +33,129 @@ devices: {linux-x86_64: {formats: [tar.gz, zip]}}
 """
 ROOT = Path(__file__).resolve().parents[2]
 CHECK, RELEASE = WORKFLOWS["github"].values()
+COMMIT = "git+https://example.org/edgepack@" + "0123456789" * 4
+WHEEL = "edgepack-0.1.0-py3-none-any.whl"
 
 
 @pytest.fixture
-def repository(small_model: Path, tmp_path: Path) -> Path:
-    """A repository with a project in a folder of it, and all workflows."""
+def repository(project: Path) -> Path:
+    """A repository with a project in a folder of it, and all workflows, which install this edgepack."""
+    new_project(project / "models", ci=list(WORKFLOWS))
+    return project
+
+
+@pytest.fixture
+def project(small_model: Path, tmp_path: Path) -> Path:
+    """A repository with a project in a folder of it."""
     root = tmp_path / "repository"
     (root / ".git").mkdir(parents=True)
     (root / "models").mkdir()
     shutil.copyfile(small_model, root / "models" / "net.onnx")
     (root / "models" / "edgepack.yaml").write_text(PROJECT)
-    new_project(root / "models", ci=list(WORKFLOWS))
     return root
 
 
-def test_workflows_lie_where_they_are_looked_for_and_leave_the_project_file_alone(repository: Path) -> None:
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """What is named as a wheel of edgepack is."""
+    path = tmp_path / WHEEL
+    path.write_bytes(b"PK")
+    return path
+
+
+def test_workflows_lie_where_they_are_looked_for_and_leave_the_project_file_alone(project: Path) -> None:
+    repository = project
+    new_project(repository / "models", ci=list(WORKFLOWS), edgepack=COMMIT)
     assert (repository / "models" / "edgepack.yaml").read_text() == PROJECT
     for place in (CHECK, RELEASE, ".gitlab-ci.yml"):
         document = yaml.safe_load((repository / place).read_text())
         variables = document.get("env") or document["variables"]
         assert variables["PROJECT"] == "models/edgepack.yaml"
+        assert (variables["EDGEPACK"], variables["EDGEPACK_SHA256"]) == (COMMIT, "")
     with pytest.raises(ConfigError, match=r"edgepack-check\.yml exists"):
-        new_project(repository / "models", ci=["github"])
+        new_project(repository / "models", ci=["github"], edgepack=COMMIT)
     with pytest.raises(ConfigError, match="There is no workflow for 'jenkins'"):
         new_project(repository / "models", ci=["jenkins"])
 
 
 def test_a_new_project_and_its_workflow_are_written_together(small_model: Path, tmp_path: Path) -> None:
-    path = new_project(tmp_path / "new", small_model, ["gitlab"])
+    path = new_project(tmp_path / "new", small_model, ["gitlab"], COMMIT)
     assert path.is_file() and (tmp_path / "new" / ".gitlab-ci.yml").is_file()
+
+
+def test_what_to_do_next_is_said(small_model: Path, tmp_path: Path) -> None:
+    model = ["--model", str(small_model)]
+    for more, said in (
+        ([], r"Next: name your models and devices in \S+\nThen: edgepack release \S+ --dry-run"),
+        (model, r"Next: edgepack release \S+ --dry-run"),
+        ([*model, "--ci", "github", "--edgepack", COMMIT], r"--dry-run.*\nThen: commit these files .* a tag"),
+    ):
+        done = CliRunner().invoke(command, [str(tmp_path / f"of {len(more)}"), *more])
+        assert done.exit_code == 0 and re.search(said.replace(r"\S+", ".*"), done.output), done.output
+
+
+def test_a_wheel_is_copied_into_the_repository_with_its_sum(project: Path, wheel: Path) -> None:
+    new_project(project / "models", ci=["github"], edgepack=wheel)
+    variables = yaml.safe_load((project / CHECK).read_text())["env"]
+    assert (project / variables["EDGEPACK"]).read_bytes() == b"PK"
+    assert variables["EDGEPACK_SHA256"] == hashlib.sha256(b"PK").hexdigest()
+    new_project(project / "models", ci=["gitlab"], edgepack=wheel)  # the same wheel does for both
+    (project / ".gitlab-ci.yml").unlink()
+    wheel.write_bytes(b"another")
+    with pytest.raises(ConfigError, match=r"ci/edgepack.*\.whl is another wheel of edgepack"):
+        new_project(project / "models", ci=["gitlab"], edgepack=wheel)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("edgepack==0.1.0", "edgepack==0.1.0 is no wheel of edgepack"),
+        ("other-1.0-py3-none-any.whl", "is no wheel of edgepack"),
+        (f"nowhere/{WHEEL}", "There is no nowhere"),
+        ("git+https://example.org/edgepack@main", "names no commit"),
+    ],
+)
+def test_what_ci_cannot_be_told_to_install_is_refused_before_a_file_is_written(
+    project: Path, given: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        new_project(project / "models", ci=["github"], edgepack=given)
+    assert not (project / CHECK).exists()
+
+
+@pytest.mark.parametrize(
+    ("edgepack", "wanted"),
+    [
+        (Vendored(COMMIT), f"edgepack[sign,wasm] @ {COMMIT}"),
+        (Vendored(WHEEL, hashlib.sha256(b"PK").hexdigest()), f"./{WHEEL}[sign,wasm]"),
+        (Vendored("tools/edgepack"), "./tools/edgepack[sign,wasm]"),
+        (Vendored("edgepack==0.1.0"), "./edgepack==0.1.0[sign,wasm]"),
+        (Vendored(WHEEL, "0" * 64), None),
+    ],
+)
+def test_a_job_installs_from_the_repository_or_a_commit_and_checks_the_sum(
+    edgepack: Vendored, wanted: str | None, wheel: Path
+) -> None:
+    """pip never gets a name that it would look for on an index."""
+    document = yaml.safe_load(workflow("github-check", "edgepack.yaml", edgepack))
+    script = next(
+        step["run"] for step in document["jobs"]["plan"]["steps"] if step.get("name") == "Install edgepack"
+    )
+    command = ["bash", "--noprofile", "--norc", "-e", "-c", 'python() { printf "%s\n" "$@"; }\n' + script]
+    env = {"PATH": os.environ["PATH"], **document["env"]}
+    done = subprocess.run(command, cwd=wheel.parent, env=env, capture_output=True, text=True, check=False)
+    if wanted is None:
+        assert done.returncode != 0 and "install" not in done.stdout
+    else:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-4:] == ["-m", "pip", "install", wanted]
+
+
+@pytest.mark.slow
+def test_a_checkout_s_wheel_is_made_for_ci(repository: Path) -> None:
+    variables = yaml.safe_load((repository / CHECK).read_text())["env"]
+    with zipfile.ZipFile(repository / variables["EDGEPACK"]) as archive:
+        assert "edgepack/data/templates/release/install.sh.j2" in archive.namelist()
 
 
 @pytest.mark.slow
@@ -144,7 +244,7 @@ def _again(machine: Machine) -> Machine:
 
 @pytest.mark.parametrize("name", ["github-check", "github-release"])
 def test_every_action_is_pinned_and_no_job_has_more_rights_than_it_needs(name: str) -> None:
-    text = workflow(name, "edgepack.yaml")
+    text = workflow(name, "edgepack.yaml", Vendored(COMMIT))
     actions = re.findall(r"uses: (\S+)", text)
     assert actions and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in actions)
     document = yaml.safe_load(text)
@@ -162,7 +262,7 @@ def files(tmp_path: Path) -> list[Path]:
     for template, place in (pair for places in WORKFLOWS.values() for pair in places.items()):
         found.append(tmp_path / place)
         found[-1].parent.mkdir(parents=True, exist_ok=True)
-        found[-1].write_text(workflow(template, "edgepack.yaml"), encoding="utf-8")
+        found[-1].write_text(workflow(template, "edgepack.yaml", Vendored(COMMIT)), encoding="utf-8")
     return found
 
 

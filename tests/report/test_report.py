@@ -20,7 +20,8 @@ from edgepack.report.build import render_report
 from edgepack.report.figures import byte_ticks, error_scale, shortened
 from edgepack.report.results import read_bench, read_verification
 from edgepack.resources import TEMPLATES
-from edgepack.runners import browser
+from edgepack.runners import browser, native
+from edgepack.runners.base import Availability
 from edgepack.text.printable import printable
 from tests.support.devtools import file_url, open_page
 from tests.support.manifest import example
@@ -223,7 +224,70 @@ def test_a_bundle_does_not_say_where_its_report_goes(
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     assert main(["report", str(copy)]) == 2
+    assert main(["report", str(copy), "--no-run"]) == 2
     assert not outside.exists() and not list((tmp_path / "work").iterdir())
+
+
+def test_a_bundle_is_verified_and_measured_for_its_report(
+    small_bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(small_bundle.path), "-o", str(page), "--threads", "1", "--quiet"]) == 0
+    shown = Reader(page.read_text(encoding="utf-8")).text
+    assert "latency" in shown and "verified" in shown and "Time by kernel" in shown
+    assert "measured:" not in shown
+    assert main(["report", str(small_bundle.path), "-o", str(page), "--no-run", "--force"]) == 0
+    plain = Reader(page.read_text(encoding="utf-8")).text
+    assert "latency" not in plain and "verified" not in plain
+    capsys.readouterr()
+
+
+def test_what_cannot_run_here_is_said_on_the_page_and_is_an_error_where_it_was_asked_for(
+    small_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(native, "available", lambda _: Availability(False, "", "It is for another CPU."))
+    page = tmp_path / "page.html"
+    assert main(["report", str(small_bundle.path), "-o", str(page)]) == 0
+    said = "The runner native cannot run programs of host here. It is for another CPU."
+    assert f"Neither verified nor measured: {said}" in Reader(page.read_text(encoding="utf-8")).text
+    assert said in capsys.readouterr().err
+    assert (
+        main(["report", str(small_bundle.path), "-o", str(tmp_path / "no.html"), "--runner", "native"]) == 4
+    )
+    assert not (tmp_path / "no.html").exists()
+
+
+def test_no_times_are_taken_of_an_emulator(
+    small_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "REAL_SPEED", False)
+    text = small_bundle.report(tmp_path / "page.html", run=True).read_text(encoding="utf-8")
+    shown = Reader(text).text
+    assert "Not measured: An emulator runs it here" in shown
+    assert "verified" in shown and "latency" not in shown
+
+
+def test_wrong_outputs_are_shown_and_are_the_exit_code(small_bundle: Bundle, tmp_path: Path) -> None:
+    checked = tmp_path / "verify.json"
+    data = small_bundle.verify().to_json()
+    data |= {"ok": False, "status": "mismatch"}
+    data["outputs"][0]["mismatches"] = 3
+    checked.write_text(json.dumps(data))
+    page = tmp_path / "page.html"
+    given = ["--verification", str(checked), "--no-run", "-o", str(page)]
+    assert main(["report", str(small_bundle.path), *given]) == 1
+    assert "FAILED" in page.read_text(encoding="utf-8")
+
+
+def test_nodes_are_folded_where_there_are_several() -> None:
+    """Their names are long, and a table with them was a page of 11,700 pixels."""
+    text = full(steps=[{"kernel": "k", "tasks": 2, "nodes": ["a" * 40, "b", "c"]}])
+    folded = re.search(r'<td class="nodes">(.*?)</td>', text)
+    assert folded is not None
+    assert (
+        folded[1].startswith("<details><summary>3 nodes</summary><bdi>aaaa") and "<bdi>c</bdi>" in folded[1]
+    )
+    assert '<td class="nodes"><bdi>Add_0</bdi></td>' in full()
 
 
 def test_a_bundle_without_times_has_no_empty_section() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -55,6 +56,37 @@ def test_verify_accepts_the_recorded_outputs(mini: MiniBundle, arguments: tuple[
     assert first["max_abs_ref"] == pytest.approx(float(np.abs(exact).max()))
     assert first["sum_sq_ref"] == pytest.approx(float((exact**2).sum()))
     assert 0 <= first["sum_sq_err"] <= first["elements"] * first["max_abs_err"] ** 2 * 1.001
+
+
+def on_a_terminal(bundle: MiniBundle, *arguments: str | Path, code: int = 0) -> str:
+    """What a person sees of it."""
+    pty = pytest.importorskip("pty", reason="the system has no such terminals")
+    own, theirs = pty.openpty()
+    done = subprocess.run([str(a) for a in (bundle.program, *arguments)], stdout=theirs, check=False)
+    os.close(theirs)
+    shown = os.read(own, 1 << 16).decode().replace("\r\n", "\n")
+    os.close(own)
+    assert done.returncode == code, shown
+    return shown
+
+
+def test_verify_tells_a_person_in_a_line_and_a_program_in_json(mini: MiniBundle, tmp_path: Path) -> None:
+    """A program that has a terminal asks for --json. Names of others act on no terminal."""
+    test = mini.root / "test"
+    assert on_a_terminal(mini, "verify", test) == "ok: mini: the outputs are as recorded; 2 threads, cpu\n"
+    assert json.loads(on_a_terminal(mini, "verify", test, "--json"))["status"] == "ok"
+    assert loader(mini, "verify", test, "--json")["status"] == "ok"
+    assert json.loads(on_a_terminal(mini, "info"))["name"] == "mini"
+    wrong = tmp_path / "test"
+    shutil.copytree(test, wrong)
+    array = reference(sample_inputs())[3].reshape(-1).copy()
+    array[3] = ~array[3] if array.dtype == np.bool_ else array[3] + 1
+    (wrong / "output_3.bin").write_bytes(array.tobytes())
+    first, second = on_a_terminal(mini, "verify", wrong, code=1).splitlines()
+    assert first == "FAILED: mini: outputs differ from the recorded ones; 2 threads, cpu"
+    assert re.fullmatch(r"  \\xc2\\xb5\*/\": 1 of \d+ elements are off, by 1 at most; .* is allowed", second)
+    assert on_a_terminal(mini, "verify", tmp_path / "none", code=2).startswith("error FILE: The file cannot")
+    assert on_a_terminal(mini, "verify", test, "--no", code=2).startswith("error USAGE: The option or its")
 
 
 @pytest.mark.parametrize("variant", ["address", "thread"])

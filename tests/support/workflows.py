@@ -66,6 +66,9 @@ class Machine:
             "HOME": str(self.home),
             "CALLS": str(self.folder / "calls"),
             "PIP_NO_INDEX": "1",
+            # The wheel is installed beside this session's environment, which has what edgepack needs.
+            "PIP_NO_DEPS": "1",
+            "PIP_TARGET": str(self.folder / "installed"),
             "LANG": "C.UTF-8",
             **cache,
             **more,

@@ -83,6 +83,24 @@ const cases = {
     return { chosen, scaled, named, refused, dropped: shown() };
   },
 
+  async results() {
+    const { show } = await import("../bundle/demo/results.js");
+    const place = document.createElement("section");
+    const table = (name, values, labels = [], shape = [1, values.length]) => {
+      const output = { name, dtype: "float32", shape, length: values.length };
+      show(place, [output], { [name]: Float32Array.from(values) }, labels);
+      return [...place.querySelector("table").rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+    };
+    return {
+      embedding: table("last_hidden_state", [0.6, -0.8, 0]),
+      logits: table("logits", [0, 2, -3]),
+      shares: table("output", [0.25, 0.75]),
+      apart: table("scores", [0.9, 0.8, 0.1]),
+      labelled: table("output", [-1, 3], ["cat", "dog"]),
+      image: table("image", [0, 1, 2, 3], [], [1, 2, 2]),
+    };
+  },
+
   async package() {
     const { load, inputs, outputs } = await import("../bundle/index.js");
     const { loadInWorker } = await import("../bundle/worker.js");

@@ -99,6 +99,22 @@ def test_demo_runs_the_recorded_input(npm_bundles: dict[str, edgepack.Bundle], t
 
 
 @NEEDS_BROWSER
+def test_demo_shows_an_output_as_what_it_is(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    """Classes only where values, a name or the user's labels say so: an embedding has none, and no shares."""
+    seen = visit(npm_bundles["file"], "results", tmp_path)
+    assert seen["embedding"] == [
+        ["First of 3", "Least", "Most", "Mean", "Norm"],
+        ["0.6, -0.8, 0", "-0.80000", "0.60000", "-0.066667", "1.0000"],
+    ]
+    assert seen["logits"][0] == ["Top results", "Score", "Share"]
+    assert [row[0] for row in seen["logits"][1:]] == ["class 1", "class 0", "class 2"]
+    assert seen["shares"][1:] == [["class 1", "0.75000", "75.0 %"], ["class 0", "0.25000", "25.0 %"]]
+    assert seen["apart"][:2] == [["Top results", "Score"], ["class 0", "0.90000"]]
+    assert seen["labelled"][1][0] == "dog"
+    assert seen["image"][0] == ["First of 4", "Least", "Most", "Mean"]
+
+
+@NEEDS_BROWSER
 def test_demo_offers_no_image_where_none_is_taken(
     npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path
 ) -> None:

@@ -47,7 +47,7 @@ KEYWORDS: dict[str, tuple[Any, ...]] = {
     "compare": (edgepack.compare, CompareKeywords),
     "quantize": (edgepack.quantize, QuantizeKeywords),
     "bench": (Bundle.bench, RunKeywords),
-    "report": (Bundle.report,),
+    "report": (Bundle.report, RunKeywords),
 }
 
 

@@ -1,6 +1,6 @@
 """Machine code for NVIDIA's GPUs: CUDA C, compiled by NVRTC.
 
-NVRTC comes with ``pip install edgepack[cuda]``; neither a toolkit nor a driver is needed to pack. For each
+NVRTC comes with the extra ``cuda``; neither a toolkit nor a driver is needed to pack. For each
 compute capability of the device there is a cubin; the driver compiles the PTX of the newest one for later
 GPUs. Where the device says that its driver may be older than NVRTC, the PTX is of the version that this
 driver takes (``ptx.py``), for the least capability, and cubins are made only by an NVRTC whose cubins it

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from edgepack.errors import InternalError, ToolchainError
 from edgepack.plan.cuda_driver import nvrtc_for
+from edgepack.system.installation import extra_command
 
 __all__ = ["Nvrtc", "Resources", "find_nvrtc"]
 
@@ -71,7 +72,7 @@ class Nvrtc:
         if path is None:
             raise ToolchainError(
                 "Kernels for NVIDIA's GPUs need NVRTC, which is not installed.",
-                hint='pip install "edgepack[cuda]"',
+                hint=extra_command("cuda"),
             )
         self._library = ctypes.CDLL(str(path))
         major, minor = c_int(), c_int()

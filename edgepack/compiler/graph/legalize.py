@@ -24,7 +24,6 @@ from edgepack.compiler.graph.positions import POSITIONED, known_positions, posit
 from edgepack.compiler.graph.rewrite import constant, is_constant, op_name, shape_of
 from edgepack.compiler.graph.roi_align import roi_align
 from edgepack.compiler.graph.special_values import SPECIAL
-from edgepack.errors import EdgepackError
 
 __all__ = ["ANCHOR", "FUSES_BEHIND", "Attributes", "convolution_attributes", "legalize"]
 
@@ -343,24 +342,4 @@ def legalize(module: IRModule) -> IRModule:
     custom["relax.vision.roi_align"] = roi_align
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
     custom["relax.argmax"] = custom["relax.argmin"] = _largest_position
-    refused: list[EdgepackError] = []
-    noting = {name: _noting(function, refused) for name, function in custom.items()}
-    try:
-        return legalised(module, noting, VIEWS)
-    except Exception as error:  # TVM makes an error of its own of what is raised inside its callbacks
-        if refused:
-            raise refused[0] from error
-        raise
-
-
-def _noting(function: Callable[..., Any], refused: list[EdgepackError]) -> Callable[..., Any]:
-    """A legalisation that notes what it refuses a call for."""
-
-    def noted(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-        try:
-            return function(builder, call)
-        except EdgepackError as error:
-            refused.append(error)
-            raise
-
-    return noted
+    return legalised(module, custom, VIEWS)

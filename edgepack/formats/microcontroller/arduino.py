@@ -64,4 +64,4 @@ def _write(contents: Contents, file: str) -> Sequence[str]:
     return write_archive(contents, file, _folder(contents.title))
 
 
-ARDUINO = export_format(_ECOSYSTEM, lambda title, version: f"{_folder(title)}-{version}.zip", _write)
+ARDUINO = export_format(_ECOSYSTEM, lambda title, version: f"{_folder(title)}-{version}-arduino.zip", _write)

@@ -1,8 +1,8 @@
 """A component for ESP-IDF, Espressif's framework, with a library for each RISC-V core.
 
 Sources: docs.espressif.com, "Build System" (``idf_component_register``, ``add_prebuilt_library``) and IDF
-Component Manager, "idf_component.yml Manifest File". The archive is as ``compote component pack`` makes it:
-files at its root.
+Component Manager, "idf_component.yml Manifest File". The archive has its files at its root, as ``compote
+component pack`` makes it; its name says the format, for PlatformIO's is a ``.tar.gz`` too.
 """
 
 from __future__ import annotations
@@ -83,4 +83,4 @@ def _write(contents: Contents, file: str) -> Sequence[str]:
     return [file]
 
 
-ESP_IDF = export_format(_ECOSYSTEM, lambda title, version: f"{title}_{version}.tgz", _write)
+ESP_IDF = export_format(_ECOSYSTEM, lambda title, version: f"{title}-{version}-esp-idf.tar.gz", _write)

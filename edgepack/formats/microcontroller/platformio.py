@@ -61,5 +61,5 @@ def _author(text: str) -> dict[str, str]:
 
 
 PLATFORMIO = export_format(
-    _ECOSYSTEM, lambda title, version: f"{title.replace(' ', '_')}-{version}.tar.gz", _write
+    _ECOSYSTEM, lambda title, version: f"{title.replace(' ', '_')}-{version}-platformio.tar.gz", _write
 )

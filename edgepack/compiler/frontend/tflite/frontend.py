@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.named_errors import errors_name
+from edgepack.compiler.frontend.states import state_warnings
 from edgepack.compiler.frontend.tflite.convert import Converted, convert, unconverted
 from edgepack.compiler.frontend.tflite.model_file import IDENTIFIER, read_model
 from edgepack.compiler.frontend.tflite.reference import check_interpreter, record_interpreter
@@ -110,7 +111,9 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
     with errors_name(model, prepared.file):
         notes = onnx_frontend.prepare(prepared.file, prepared.options, folder)
     _note_own_tensors(folder / "signature.json", prepared.converted)
-    return (*notes, *_hybrid(prepared.converted), *_states(prepared.converted))
+    states = [(state.name, state.returned_as) for state in prepared.converted.states]
+    kept = state_warnings("the model keeps {} between runs", "variable", states)
+    return (*notes, *_hybrid(prepared.converted), *kept)
 
 
 def record(
@@ -182,12 +185,4 @@ def _hybrid(converted: Converted) -> Iterator[str]:
             f"Dynamic-range quantisation: the weights of {layers} are int8, and are multiplied as float32 "
             "here: nearer to the trained model than LiteRT's own kernels, with params four times as large as "
             "the file's."
-        )
-
-
-def _states(converted: Converted) -> Iterator[str]:
-    for state in converted.states:
-        yield (
-            f"State: the model keeps a variable between runs, so that a run takes it as input {state.name!r} "
-            f"and returns it as output {state.returned_as!r}; give the next run what this one returned."
         )

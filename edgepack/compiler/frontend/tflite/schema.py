@@ -11,6 +11,7 @@ from types import ModuleType
 
 from edgepack.compiler.frontend.tflite.schema_text import SCHEMA
 from edgepack.errors import ConfigError
+from edgepack.system.installation import extra_command
 from edgepack.system.refusals import exhausted
 
 __all__ = ["SCALARS", "Field", "Table", "numbers_of", "schema", "tables"]
@@ -76,7 +77,7 @@ def schema() -> ModuleType:
     except ImportError as error:
         raise exhausted(error) or ConfigError(
             "TFLite models are read by LiteRT, which is not installed.",
-            hint='Install it with pip install "edgepack[tflite]".',
+            hint="Install it: " + extra_command("tflite"),
             detail=str(error),
         ) from error
     return schema_py_generated  # type: ignore[no-any-return]

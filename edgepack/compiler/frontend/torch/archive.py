@@ -28,6 +28,7 @@ from edgepack.errors import EdgepackError, ModelError
 from edgepack.programs.examples import decoded_dims, read_examples
 from edgepack.programs.exporting import EXTRA, exported_program
 from edgepack.programs.quantised import define_operators
+from edgepack.system.installation import extra_command
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -181,7 +182,7 @@ def _torch() -> Any:
     except ImportError as error:
         raise ModelError(
             f"PyTorch is needed to read .pt2 files, and is not installed here ({_first_line(error)})",
-            hint='pip install "edgepack[torch]" (PyTorch without CUDA is enough).',
+            hint=extra_command("torch") + " (PyTorch without CUDA is enough)",
         ) from error
     return torch
 

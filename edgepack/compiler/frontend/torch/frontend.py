@@ -16,6 +16,7 @@ from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.named_errors import errors_name
 from edgepack.compiler.frontend.recorded import RECORDED
+from edgepack.compiler.frontend.states import state_warnings
 from edgepack.compiler.frontend.torch.archive import exported_script, load_program, script_program
 from edgepack.compiler.frontend.torch.eager import record_eager
 from edgepack.compiler.frontend.torch.named import named
@@ -85,7 +86,7 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
         notes += onnx_frontend.prepare(exported.path, bound, folder)
     if exported.nested is not None and not (options.inputs or options.outputs):
         (folder / NESTED).write_text(json.dumps(exported.nested), encoding="utf-8")
-    return (*notes, *_states(exported))
+    return (*notes, *state_warnings("the module writes to {}", "buffer", exported.states))
 
 
 def record(
@@ -248,11 +249,3 @@ def _examples(exported: Exported, folder: Path) -> dict[str, Path]:
         files[name] = folder / _EXPORTED / f"example_{number}.npy"
         np.save(files[name], array)
     return files
-
-
-def _states(exported: Exported) -> Iterator[str]:
-    for given, returned in exported.states:
-        yield (
-            f"State: the module writes to its buffer, so that a run takes it as input {given!r} and "
-            f"returns it as output {returned!r}; give the next run what this one returned."
-        )
