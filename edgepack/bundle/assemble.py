@@ -236,7 +236,10 @@ def _copy_recorded(recipe: Recipe) -> Recorded:
     lines = [f"{output['atol']!r} {output['rtol']!r}\n" for output in data["outputs"]]
     _write(target / "tolerances.txt", "".join(lines))
     _write(target / "recorded.json", json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-    return Recorded(reference=data["reference"], inputs=tensors["inputs"], outputs=tensors["outputs"])
+    about = {name: data[name] for name in ("noise_of", "drawn") if name in data}
+    return Recorded(
+        reference=data["reference"], **about, inputs=tensors["inputs"], outputs=tensors["outputs"]
+    )
 
 
 def _write_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> Manifest:

@@ -100,6 +100,8 @@ def _say_result(bundle: Path, result: Verification) -> None:
     for variant in result.variants:
         if variant.missing:
             say(printable(f"not run: the kernels of {variant.name}; this machine lacks {variant.missing}"))
+    for text in result.notes:
+        say(printable(f"note: {text}"))
     for text in result.warnings:
         say(printable(f"warning: {text}"))
     if not result.ok:

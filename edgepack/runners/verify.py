@@ -31,6 +31,7 @@ class OutputCheck:
 
     Attributes:
         sqnr: signal-to-noise ratio in dB; infinite where it is exact, None where the program does not say.
+        noise: how far off the recorded output is itself, at most, by the manifest; None where it is unknown.
     """
 
     name: str
@@ -41,6 +42,7 @@ class OutputCheck:
     elements: int
     mismatches: int
     sqnr: float | None = None
+    noise: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -79,6 +81,7 @@ class Verification:
         threads: that computed; ``alone`` where it ran with one, too. Outputs are the worse of both.
         reference: what computed the recorded outputs.
         variant: of a library for several kinds of CPU, the name of the kernels that are taken.
+        notes: what is to be known of the tolerances, in sentences.
     """
 
     status: str
@@ -90,6 +93,7 @@ class Verification:
     variants: tuple[VariantCheck, ...] = ()
     alone: bool = False
     variant: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -176,6 +180,7 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         tuple(variants),
         alone,
         taken,
+        manifest.recorded.notes,
     )
 
 
@@ -197,6 +202,7 @@ def _worse(one: OutputCheck, other: OutputCheck) -> OutputCheck:
 
 
 def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
+    noise = {tensor.name: tensor.noise for tensor in manifest.recorded.outputs}
     with understood():
         outputs = tuple(
             OutputCheck(
@@ -208,6 +214,7 @@ def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
                 elements=int(output["elements"]),
                 mismatches=int(output["mismatches"]),
                 sqnr=_sqnr(output),
+                noise=noise.get(str(output["name"])),
             )
             for output in result["outputs"]
         )

@@ -9,11 +9,22 @@ from typing import Any
 
 import pytest
 
-from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.manifest import Manifest, Recorded, RecordedTensor
 from edgepack.options import RunOptions
 from edgepack.runners import Selected
 from edgepack.runners import verify as verify_module
 from edgepack.runners.verify import OutputCheck, Verification
+
+#: Of an output "y" whose reference is off itself.
+RECORDED = Recorded(
+    reference="numpy",
+    noise_of="a run in float64",
+    outputs=(
+        RecordedTensor(
+            name="y", dtype="float32", shape=(10,), file="test/y.bin", max_abs=1.5, noise=0.25, noisy=True
+        ),
+    ),
+)
 
 
 def _checked(largest: float, *, atol: float, rtol: float = 1e-3) -> Verification:
@@ -72,9 +83,12 @@ def test_one_thread_alone_is_tried_too(
         }
 
     monkeypatch.setattr(verify_module, "run_program", run)
-    manifest = SimpleNamespace(variants=[], outputs=[None], recorded=SimpleNamespace(reference="numpy"))
+    manifest = SimpleNamespace(variants=[], outputs=[None], recorded=RECORDED)
     result = verify_module.verify(Path(), manifest, RunOptions(threads=asked))  # type: ignore[arg-type]
     assert (seen, result.ok) == (runs, ok)
     assert result.threads == 2
     assert result.alone == (len(runs) == 2)
     assert result.outputs[0].ok == ok
+    assert result.outputs[0].noise == 0.25
+    (text,) = result.notes
+    assert "off by up to 0.25 of 1.5 in output y (a run in float64)" in text

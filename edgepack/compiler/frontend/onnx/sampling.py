@@ -78,15 +78,15 @@ class Use:
 
 
 def drawn_inputs(
-    model: onnx.ModelProto, seed: int, given: Mapping[str, NDArray[Any]]
+    model: onnx.ModelProto, seed: int, given: Mapping[str, NDArray[Any]], magnitude: float = 1.0
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """The inputs to try one after the other until the model runs on them: :func:`random_inputs`, then with
-    smaller integers. ``given`` ones stay as they are."""
+    smaller integers. ``given`` ones stay as they are; floats are ``magnitude`` times as large as usual."""
     import numpy as np
 
     before: dict[str, NDArray[Any]] = {}
     for free in (FREE_RANGE, *SMALLER_RANGES):
-        arrays = {**random_inputs(model, seed, free), **given}
+        arrays = {**random_inputs(model, seed, free, magnitude), **given}
         if not before or any(not np.array_equal(arrays[name], before[name]) for name in integers(arrays)):
             yield arrays
         before = arrays
@@ -98,14 +98,15 @@ def integers(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
 
 
 def random_inputs(
-    model: onnx.ModelProto, seed: int, free: tuple[int, int] = FREE_RANGE
+    model: onnx.ModelProto, seed: int, free: tuple[int, int] = FREE_RANGE, magnitude: float = 1.0
 ) -> dict[str, NDArray[Any]]:
-    """One array per input, by name: floats standard normal, the rest by :func:`integer_range`.
+    """One array per input, by name: floats normally distributed, the rest by :func:`integer_range`.
 
     Args:
         model: all input shapes static.
         seed: the same seed and model give the same arrays on any machine.
         free: least and greatest value of integers that index nothing.
+        magnitude: standard deviation of floats.
     """
     import numpy as np
 
@@ -119,7 +120,7 @@ def random_inputs(
         arrays[item.name] = (
             _draw_stored(rng, shape, element)
             if storage_name(element)
-            else _draw(rng, item, shape, graph, free)
+            else _draw(rng, item, shape, graph, free, magnitude)
         )
     return arrays
 
@@ -139,7 +140,12 @@ def _draw_stored(rng: np.random.Generator, shape: tuple[int, ...], element: int)
 
 
 def _draw(
-    rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], graph: _Uses, free: tuple[int, int]
+    rng: np.random.Generator,
+    item: ModelInput,
+    shape: tuple[int, ...],
+    graph: _Uses,
+    free: tuple[int, int],
+    magnitude: float,
 ) -> NDArray[Any]:
     import ml_dtypes
     import numpy as np
@@ -148,7 +154,7 @@ def _draw(
         return np.asarray(rng.integers(0, 2, shape), bool)
     if "float" in item.dtype:
         dtype = ml_dtypes.bfloat16 if item.dtype == "bfloat16" else np.dtype(item.dtype)
-        return np.asarray(rng.standard_normal(shape)).astype(dtype)
+        return np.asarray(magnitude * rng.standard_normal(shape)).astype(dtype)
     limits = np.iinfo(item.dtype)
     found = graph.index_range(item.name)
     if found is None and free == FREE_RANGE and (number := graph.compared_with(item.name)) is not None:
