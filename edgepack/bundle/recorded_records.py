@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
-from edgepack.bundle.fields import DtypeName, Extent
+from edgepack.bundle.fields import DtypeName, Extent, distinct
 from edgepack.bundle.memory_records import without_empty
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.records import Record
 
-__all__ = ["Recorded", "RecordedTensor"]
+__all__ = ["CornerRecord", "Recorded", "RecordedTensor"]
+
+#: Of a run on corner data, and of its folder.
+CornerName = Annotated[str, StringConstraints(pattern=r"^[a-z]+$", max_length=30)]
 
 
 class RecordedTensor(Record):
@@ -36,6 +39,16 @@ class RecordedTensor(Record):
         return data if self.noise is not None else without_empty(data, "noise")
 
 
+class CornerRecord(Record):
+    """A run on corner data: the recorded inputs with other numbers in some places."""
+
+    name: CornerName = Field(
+        description="its folder in test/ too; special: NaN, infinities; large: numbers; ends: of ranges"
+    )
+    inputs: tuple[RecordedTensor, ...] = ()
+    outputs: tuple[RecordedTensor, ...] = ()
+
+
 class Recorded(Record):
     """Recorded data that proves that the bundle works."""
 
@@ -44,10 +57,16 @@ class Recorded(Record):
     drawn: str = Field(default="", description="how the inputs were drawn; empty: by the seed asked for")
     inputs: tuple[RecordedTensor, ...] = ()
     outputs: tuple[RecordedTensor, ...] = ()
+    corners: Annotated[tuple[CornerRecord, ...], distinct("name")] = Field(
+        default=(), description="runs on corner data; a bundle without was made before there were any"
+    )
+    corners_left_out: dict[CornerName, str] = Field(
+        default={}, description="by name, why such a run is not there"
+    )
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_empty(handler(self), "noise_of", "drawn")
+        return without_empty(handler(self), "noise_of", "drawn", "corners", "corners_left_out")
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from edgepack.options import RunOptions
 from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments, understood
 from edgepack.text.spelling import spelled
 
-__all__ = ["OutputCheck", "VariantCheck", "Verification", "verify", "verify_variant"]
+__all__ = ["CornerCheck", "OutputCheck", "VariantCheck", "Verification", "verify", "verify_variant"]
 
 #: The runner without an emulator.
 NATIVE = "native"
@@ -56,6 +56,24 @@ class OutputCheck:
 
 
 @dataclass(frozen=True)
+class CornerCheck:
+    """The result on corner data.
+
+    Attributes:
+        name: ``special`` (NaN, infinities), ``large`` (numbers) or ``ends`` (of ranges, and equal numbers).
+    """
+
+    name: str
+    status: str
+    outputs: tuple[OutputCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its tolerance, and the program has no other complaint."""
+        return self.status == "ok" and all(output.ok for output in self.outputs)
+
+
+@dataclass(frozen=True)
 class VariantCheck:
     """The result for the kernels of one kind of CPU, or of a GPU, in a library that has several.
 
@@ -67,6 +85,7 @@ class VariantCheck:
     status: str
     outputs: tuple[OutputCheck, ...]
     missing: str = ""
+    corners: tuple[CornerCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,8 @@ class Verification:
         reference: what computed the recorded outputs.
         variant: of a library for several kinds of CPU, the name of the kernels that are taken.
         notes: what is to be known of the tolerances, in sentences.
+        corners: results on corner data, of the kernels that are taken; older bundles have none.
+        corners_left_out: by name, why there is no such data.
     """
 
     status: str
@@ -94,12 +115,16 @@ class Verification:
     alone: bool = False
     variant: str = ""
     notes: tuple[str, ...] = ()
+    corners: tuple[CornerCheck, ...] = ()
+    corners_left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether the bundle does on this device what it should."""
         outputs = [*self.outputs, *(output for variant in self.variants for output in variant.outputs)]
-        return self.status == "ok" and all(output.ok for output in outputs)
+        corners = [*self.corners, *(corner for variant in self.variants for corner in variant.corners)]
+        right = all(output.ok for output in outputs) and all(corner.ok for corner in corners)
+        return self.status == "ok" and right
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -121,7 +146,8 @@ class Verification:
             "message": STATUSES[self.status],
             "warnings": list(self.warnings),
         }
-        for record in (data, *data["variants"]):
+        records = [data, *data["variants"]]
+        for record in [*records, *(corner for one in records for corner in one["corners"])]:
             record["outputs"] = [{k: _plain(v) for k, v in output.items()} for output in record["outputs"]]
         return data
 
@@ -159,7 +185,9 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
             if result.get("code") in NO_GPU:
                 variants.append(VariantCheck(name, "ok", (), NO_GPU[str(result["code"])]))
                 continue
-            variants.append(VariantCheck(name, result["status"], _outputs(manifest, result)))
+            outputs = _outputs(manifest, result)
+            corners = _corners(root, manifest, options, "--variant", name)
+            variants.append(VariantCheck(name, result["status"], outputs, "", corners))
     selected, result = run_program(root, manifest, arguments, options)
     with understood():
         ran_with = int(result["threads"])
@@ -170,6 +198,8 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         _, result = run_program(root, manifest, ["verify", Path("test"), *threads_arguments(1)], options)
         outputs = tuple(map(_worse, outputs, _outputs(manifest, result)))
         statuses.append(result["status"])
+    corners = _corners(root, manifest, options)
+    statuses += [corner.status for corner in (*corners, *(c for one in variants for c in one.corners))]
     return Verification(
         next((status for status in statuses if status != "ok"), "ok"),
         selected.name,
@@ -181,7 +211,24 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         alone,
         taken,
         manifest.recorded.notes,
+        corners,
+        manifest.recorded.corners_left_out,
     )
+
+
+def _corners(root: Path, manifest: Manifest, options: RunOptions, *more: str) -> tuple[CornerCheck, ...]:
+    """The results on the bundle's corner data, with ``more`` arguments."""
+    found = []
+    for corner in manifest.recorded.corners:
+        arguments: list[str | Path] = [
+            "verify",
+            Path("test") / corner.name,
+            *threads_arguments(options.threads),
+            *more,
+        ]
+        _, result = run_program(root, manifest, arguments, options)
+        found.append(CornerCheck(corner.name, result["status"], _outputs(manifest, result)))
+    return tuple(found)
 
 
 def verify_variant(root: Path, manifest: Manifest, variant: str, options: RunOptions) -> bool:

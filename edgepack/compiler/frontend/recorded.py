@@ -31,7 +31,7 @@ def write_recorded(
     outputs: Mapping[str, NDArray[Any]],
     limits: Mapping[str, Mapping[str, float]],
     source: str,
-    about: Mapping[str, str] = MappingProxyType({}),
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Writes ``input_<i>.bin`` and ``output_<i>.bin`` (raw, little-endian, C order), and ``recorded.json``.
 
@@ -41,7 +41,8 @@ def write_recorded(
         limits: of each output, by :func:`edgepack.compiler.frontend.tolerances.limits_of`.
         source: what computed the outputs.
         about: what else is said of them: ``drawn``, how the inputs were, and ``noise_of``, what shows how
-            far off the outputs are themselves.
+            far off the outputs are themselves; ``corners``, folders in this one with runs on corner data, and
+            ``corners_left_out``, why there is none of a name.
     """
     directory.mkdir(parents=True, exist_ok=True)
     recorded: dict[str, Any] = {
@@ -90,7 +91,9 @@ def replace_outputs(directory: Path, results: Mapping[str, NDArray[Any]], source
     for one in recorded["outputs"]:
         limits[one["name"]] = {k: v for k, v in one.items() if k not in {"name", "dtype", "shape", "file"}}
     outputs = compare_outputs(directory, results)
-    about = {name: recorded[name] for name in ("drawn", "noise_of") if name in recorded}
+    about = {
+        name: value for name, value in recorded.items() if name not in {"inputs", "outputs", "reference"}
+    }
     write_recorded(directory, read_inputs(directory), outputs, limits, source, about)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "Tolerance",
     "limits_of",
     "share_of",
+    "tightened",
     "tolerance_of",
 ]
 
@@ -171,6 +172,30 @@ def share_of(array: NDArray[Any], limits: Mapping[str, float]) -> float:
     allowed = limits["atol"] + limits["rtol"] * float(np.abs(values).mean())
     apart = float(np.abs(values - values.mean()).mean()) or float(np.abs(values).mean())
     return allowed / apart if apart else float(allowed > 0)
+
+
+def tightened(
+    array: NDArray[Any], allowed: Tolerance | int, limits: Mapping[str, float], noise: Sequence[NDArray[Any]]
+) -> Mapping[str, float]:
+    """Limits by the median magnitude of an output in place of its largest, so that a few large numbers leave
+    the others compared; as they were where rounding moves an element by more than these allow.
+
+    Args:
+        limits: by :func:`limits_of`, of the same noise.
+    """
+    import numpy as np
+
+    values = np.abs(array.astype(np.float64))
+    finite = np.isfinite(values)
+    if isinstance(allowed, int) or not finite.any():
+        return limits
+    typical = float(np.median(values[finite]))
+    tight = {**limits, "atol": _two_digits(max(allowed.floor, allowed.relative * typical))}
+    if tight["atol"] >= limits["atol"]:
+        return limits
+    off = np.maximum.reduce([_difference(results, array, finite) for results in noise])
+    within = NOISE_FACTOR * off <= tight["atol"] + tight["rtol"] * np.where(finite, values, 0)
+    return tight if within.all() else limits
 
 
 def _without_noise(

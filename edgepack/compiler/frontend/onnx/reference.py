@@ -11,6 +11,7 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.binding import EXPORT_DYNAMIC
 from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
 from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import padded_results, warn_of_counts, with_counts
+from edgepack.compiler.frontend.onnx.corners import Corners, is_small, no_corners, record_corners
 from edgepack.compiler.frontend.onnx.custom import declare
 from edgepack.compiler.frontend.onnx.custom_reference import check_references
 from edgepack.compiler.frontend.onnx.cut import open_model
@@ -100,7 +101,11 @@ def record(
             best = other if other.share < best.share else best
             if best.share <= LITTLE:
                 break
-    write_recorded(directory, best.inputs, best.outputs, best.limits, best.source, best.about)
+    corners = task.corners(best)
+    for name, one in corners.runs.items():
+        write_recorded(directory / name, one.inputs, one.outputs, one.limits, best.source)
+    about = {**best.about, "corners": list(corners.runs), "corners_left_out": dict(corners.left_out)}
+    write_recorded(directory, best.inputs, best.outputs, best.limits, best.source, about)
     return best.warnings
 
 
@@ -111,6 +116,7 @@ class _Run:
     Attributes:
         share: the greatest one of an output, by :func:`edgepack.compiler.frontend.onnx.noise.proof`.
         about: what is written of it beside that, by name.
+        prepared: the model that ONNX Runtime ran, if it ran one and that is small enough to be run again.
     """
 
     inputs: Mapping[str, NDArray[Any]]
@@ -120,6 +126,7 @@ class _Run:
     share: float
     about: Mapping[str, str]
     warnings: tuple[str, ...]
+    prepared: onnx.ModelProto | None
 
 
 @dataclass(frozen=True)
@@ -158,6 +165,7 @@ class _Task:
         warnings: list[str] = []
         if rounded is not None and not options.expected:
             results, prepared, warnings = _with_rounded_weights(rounded, arrays, options, results)
+        small = prepared if prepared is not None and is_small(prepared) else None
         runs = _roundings(prepared, arrays, options)
         noise = measure(prepared, arrays, results)
         prepared = prepared and reorder_sums(prepared)  # the same order on any machine
@@ -176,7 +184,26 @@ class _Task:
             about["drawn"] = f"seed {self.seed + more} and floats {magnitude:g} times as large as usual"
         arrays = {spec.name: arrays[spec.name] for spec in self.model_inputs}
         share = max(shares.values(), default=0.0)
-        return _Run(arrays, results, limits, source, share, about, tuple(warnings))
+        return _Run(arrays, results, limits, source, share, about, tuple(warnings), small)
+
+    def corners(self, run: _Run) -> Corners:
+        """What is recorded of corners beside a run."""
+        options = self.options
+        for reason, holds in (
+            ("the outputs are given", options.expected),
+            ("the model has operators of your own", options.custom),
+            ("the batch is set, and each sample run alone", options.batch > 1),
+            ("results have a maximum", self.changed.padding is not None),
+            (f"it is packed with --precision {options.precision}", options.precision in ("fp16", "tf32")),
+            ("rounding decides on the usual run already", run.share > LITTLE),
+            ("ONNX Runtime does not run the model, or not in a moment", run.prepared is None),
+        ):
+            if holds or run.prepared is None:
+                return no_corners(reason)
+        allowed = tolerances(run.prepared, _rounded(options, self.changed.rounded))
+        return record_corners(
+            run.prepared, run.inputs, allowed, tuple(self.inputs), exact=options.strict_math
+        )
 
 
 def _of_output(
