@@ -60,7 +60,9 @@ def corner_inputs(
     import numpy as np
 
     uses = InputUses(model)
-    counting = any(node.op_type in _COUNTING for node in all_nodes(model.graph))
+    counting = any(
+        node.op_type in _COUNTING or node.domain not in ("", "ai.onnx") for node in all_nodes(model.graph)
+    )
     for plain in CORNERS[name]:
         floats = (*plain, *DENORMAL) if denormal and name == "ends" else plain
         changed = dict(arrays)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.onnx.corner_inputs import CORNERS, corner_inputs
 from edgepack.compiler.frontend.onnx.double_precision import in_double, with_draw
 from edgepack.compiler.frontend.onnx.extents import stored_bytes
-from edgepack.compiler.frontend.onnx.flipped_steps import rounds_to_steps
+from edgepack.compiler.frontend.onnx.flipped_steps import draws, flip_steps, rounds_to_steps
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level, create_session
+from edgepack.compiler.frontend.onnx.reference_run import run_each
 from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
 from edgepack.compiler.frontend.onnx.shapes import all_nodes
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Corner", "Corners", "is_small", "no_corners", "record_corners"]
+__all__ = ["LARGEST_DATA", "Corner", "Corners", "is_small", "no_corners", "record_corners"]
 
 _Arrays = Mapping[str, "NDArray[Any]"]
 
@@ -36,6 +37,9 @@ LARGEST_WEIGHTS, LARGEST_DATA = 16 << 20, 1 << 20
 #: Nodes, and elements of all inputs, of a model that ONNX's own evaluator is asked about too. It has to be
 #: about NaN and infinities, of which the kernels of ONNX Runtime make what their instructions happen to.
 _SMALL = (512, 1 << 16)
+
+#: What else may compute a run.
+_STANDARD = "ONNX's own evaluator"
 
 #: The least part of an output's elements that are numbers, in a run that proves something.
 _NUMBERS = 0.1
@@ -95,19 +99,20 @@ def record_corners(
         exact: whether a bundle computes in the model's own order, without fast convolutions.
     """
     nodes = list(all_nodes(model.graph))
-    if any(node.domain not in ("", "ai.onnx") for node in nodes):
-        return no_corners("the model has operators of other domains than ONNX's own")
-    if any(rounds_to_steps(node.op_type) for node in nodes):
-        return no_corners("the model rounds to steps, where corners lie next to each other")
     if sum(array.nbytes for array in arrays.values()) > LARGEST_DATA:
         return no_corners(f"the inputs have more than {LARGEST_DATA >> 20} MiB")
     together = not exact and any(node.op_type in _TOGETHER for node in nodes)
-    judge = _Judge(model, allowed)
+    judge = _Judge(model, allowed, steps=any(rounds_to_steps(node.op_type) for node in nodes))
+    foreign = sorted({node.op_type for node in nodes if node.domain not in ("", "ai.onnx")})
     runs: dict[str, Corner] = {}
     left_out: dict[str, str] = {}
     open_ended = sorted({node.op_type for node in nodes if node.op_type in _OPEN})
     for name in CORNERS:
-        if name == "special" and together:
+        if judge.steps and name != "ends":
+            left_out[name] = "the model rounds to steps, which have ends"
+        elif name == "special" and foreign:
+            left_out[name] = f"what {foreign[0]} makes of NaN is not defined by ONNX"
+        elif name == "special" and together:
             left_out[name] = "fast convolutions compute several places together (not with --strict-math)"
         elif name == "special" and open_ended:
             left_out[name] = f"what {open_ended[0]} makes of NaN is not defined"
@@ -116,7 +121,9 @@ def record_corners(
         else:
             reason = "there is no input to put them into"
             for inputs in corner_inputs(model, arrays, kept, name, denormal=exact):
-                corner, reason = judge.judged(inputs, tight=name != "large" and not together)
+                corner, reason = judge.judged(
+                    inputs, tight=name != "large" and not together, asked=name == "special"
+                )
                 if corner is not None:
                     runs[name] = corner
                     break
@@ -136,19 +143,26 @@ def no_corners(reason: str) -> Corners:
 
 
 class _Judge:
-    """Runs a model in several ways, each of which is prepared when it is first needed."""
+    """Runs a model in several ways, each of which is prepared when it is first needed.
 
-    def __init__(self, model: onnx.ModelProto, allowed: Mapping[str, Tolerance | int]) -> None:
-        self._model, self._allowed = model, allowed
+    Attributes:
+        steps: whether it rounds to steps, by which right outputs may differ.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, allowed: Mapping[str, Tolerance | int], *, steps: bool
+    ) -> None:
+        self._model, self._allowed, self.steps = model, allowed, steps
         self._names = [value.name for value in model.graph.output]
         self._sessions: dict[str, Any] = {}
 
-    def judged(self, inputs: _Arrays, *, tight: bool) -> tuple[Corner | None, str]:
+    def judged(self, inputs: _Arrays, *, tight: bool, asked: bool) -> tuple[Corner | None, str]:
         """A run that can be recorded, or None and the reason.
 
         Args:
             tight: whether a few large numbers leave the others compared as closely as without; an
                 approximation may be off by as much as these say, and a fast convolution.
+            asked: whether ONNX's own evaluator has to agree, where it is small enough for that.
         """
         import numpy as np
 
@@ -161,31 +175,48 @@ class _Judge:
         parts = [np.isfinite(a.astype(np.float64)).mean() for a in outputs.values() if a.size]
         if max(parts, default=1.0) < _NUMBERS:
             return None, "all outputs are NaN or infinite then"
-        others = []
-        try:
-            for how in self._ways(inputs):
-                others.append(self._run(how, inputs))
-                if not all(_alike(outputs[name], others[-1][name]) for name in self._names):
-                    return None, f"rounding decides on the outputs ({how})"
-        except Exception:
-            return None, "they are computed in one way only, so that nothing shows whether they are defined"
-        limits = {}
-        for name, array in outputs.items():
-            noise = [other[name] for other in others]
-            found = limits_of(array, self._allowed[name], None, noise=noise)
-            if found["noisy"]:
-                return None, "rounding decides on the outputs"
-            limits[name] = tightened(array, self._allowed[name], found, noise) if tight else found
-            if share_of(array, limits[name]) > LITTLE:
-                return None, "the tolerance is too wide for them to prove much"
+        others: list[dict[str, NDArray[Any]]] = []
+        for how in self._ways(inputs):
+            try:
+                others += self._runs(how, inputs)
+            except Exception:  # as above
+                if how == _STANDARD and not asked:
+                    continue
+                return None, f"they cannot be computed in another way too ({how})"
+            if not self.steps and not all(_alike(outputs[name], others[-1][name]) for name in self._names):
+                return None, f"rounding decides on the outputs ({how})"
+        limits = self._limits(outputs, others, tight=tight)
+        if limits is None:
+            return None, "rounding decides on the outputs, or as much is allowed as they differ by"
         return Corner(inputs, outputs, limits), ""
+
+    def _limits(
+        self, outputs: _Arrays, others: Sequence[_Arrays], *, tight: bool
+    ) -> dict[str, Mapping[str, float]] | None:
+        """What outputs may be off by; None if that is so much that they prove little."""
+        limits: dict[str, Mapping[str, float]] = {}
+        for name, array in outputs.items():
+            allowed, runs = self._allowed[name], [other[name] for other in others]
+            if self.steps:
+                limits[name] = limits_of(array, allowed, None, flipped=runs)
+            else:
+                found = limits_of(array, allowed, None, noise=runs)
+                if found["noisy"]:
+                    return None
+                limits[name] = tightened(array, allowed, found, runs) if tight else found
+            if share_of(array, limits[name]) > LITTLE:
+                return None
+        return limits
 
     def _ways(self, inputs: _Arrays) -> Iterator[str]:
         yield "added up in another order"
+        if self.steps:
+            yield "other steps"
+            return
         if not any(node.op_type in _TOGETHER for node in self._model.graph.node):  # which have no float64
             yield "float64"
         if self.asks_standard(inputs):
-            yield "ONNX's own evaluator"
+            yield _STANDARD
 
     def asks_standard(self, inputs: _Arrays) -> bool:
         """Whether ONNX's own evaluator, which takes its time, is asked about these inputs."""
@@ -195,10 +226,16 @@ class _Judge:
             return False
         return sum(array.size for array in inputs.values()) <= elements
 
+    def _runs(self, how: str, inputs: _Arrays) -> list[dict[str, NDArray[Any]]]:
+        if how != "other steps":
+            return [self._run(how, inputs)]
+        moved = flip_steps(self._model)
+        return [] if moved is None else run_each(moved, draws(inputs))
+
     def _run(self, how: str, inputs: _Arrays) -> dict[str, NDArray[Any]]:
         import numpy as np
 
-        if how == "ONNX's own evaluator":
+        if how == _STANDARD:
             return dict(zip(self._names, evaluate(self._model, inputs), strict=True))
         if how not in self._sessions:
             self._sessions[how] = self._session(how)

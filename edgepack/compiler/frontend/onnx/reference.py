@@ -18,7 +18,7 @@ from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.flipped_steps import draws, flip_steps
 from edgepack.compiler.frontend.onnx.noise import Noise, little, measure, proof
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level
-from edgepack.compiler.frontend.onnx.output_facts import tolerances
+from edgepack.compiler.frontend.onnx.output_facts import output_facts, tolerances_of_results
 from edgepack.compiler.frontend.onnx.per_sample_reference import per_sample_outputs
 from edgepack.compiler.frontend.onnx.reference_run import run_custom, run_drawn, run_each, run_reference
 from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
@@ -116,6 +116,7 @@ class _Run:
     Attributes:
         share: the greatest one of an output, by :func:`edgepack.compiler.frontend.onnx.noise.proof`.
         about: what is written of it beside that, by name.
+        allowed: what each output may be off by, without what was measured.
         prepared: the model that ONNX Runtime ran, if it ran one and that is small enough to be run again.
     """
 
@@ -126,6 +127,7 @@ class _Run:
     share: float
     about: Mapping[str, str]
     warnings: tuple[str, ...]
+    allowed: Mapping[str, Tolerance | int]
     prepared: onnx.ModelProto | None
 
 
@@ -150,7 +152,7 @@ class _Task:
         model = _opened(self.path, options, padding)
         given = {name: user_input(name, file, self.model_inputs) for name, file in self.inputs.items()}
         drawn = drawn_inputs(model, self.seed + more, given, magnitude)
-        allowed = tolerances(model, _rounded(options, rounded))
+        facts = output_facts(model)
         if options.expected:
             arrays, prepared, source = next(drawn), None, GIVEN
             results = user_outputs(model, options.expected, self.inputs, self.model_inputs)
@@ -158,6 +160,7 @@ class _Task:
             arrays, (results, prepared, source) = run_drawn(
                 with_counts(model, padding), drawn, options.custom
             )
+        allowed = tolerances_of_results(facts, results, _rounded(options, rounded))
         if options.batch > 1 and not options.custom and not options.expected:
             results = _singly(self.path, options, arrays, results, allowed)
             source += f", {options.batch} runs with a batch of 1"
@@ -184,7 +187,7 @@ class _Task:
             about["drawn"] = f"seed {self.seed + more} and floats {magnitude:g} times as large as usual"
         arrays = {spec.name: arrays[spec.name] for spec in self.model_inputs}
         share = max(shares.values(), default=0.0)
-        return _Run(arrays, results, limits, source, share, about, tuple(warnings), small)
+        return _Run(arrays, results, limits, source, share, about, tuple(warnings), allowed, small)
 
     def corners(self, run: _Run) -> Corners:
         """What is recorded of corners beside a run."""
@@ -200,9 +203,8 @@ class _Task:
         ):
             if holds or run.prepared is None:
                 return no_corners(reason)
-        allowed = tolerances(run.prepared, _rounded(options, self.changed.rounded))
         return record_corners(
-            run.prepared, run.inputs, allowed, tuple(self.inputs), exact=options.strict_math
+            run.prepared, run.inputs, run.allowed, tuple(self.inputs), exact=options.strict_math
         )
 
 
