@@ -4,7 +4,7 @@ of the places that runners know."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,25 +169,7 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
     """
     options = options or RunOptions()
     arguments: list[str | Path] = ["verify", Path("test"), *threads_arguments(options.threads)]
-    variants: list[VariantCheck] = []
-    if manifest.variants:
-        _, info = run_program(root, manifest, ["info"], options)
-        with understood():
-            listed = {str(one["name"]): str(one["missing_cpu_features"]) for one in info["variants"]}
-            if unknown := set(listed) - {manifest.device.name, *(one.name for one in manifest.variants)}:
-                raise ValueError(f"the bundle has no variant {min(unknown)[:80]!r}")
-        for name, missing in listed.items():
-            if missing:
-                variants.append(VariantCheck(name, "ok", (), missing))
-                continue
-            its_own = [*arguments, "--variant", name]
-            _, result = run_program(root, manifest, its_own, options, refusals=NO_GPU)
-            if result.get("code") in NO_GPU:
-                variants.append(VariantCheck(name, "ok", (), NO_GPU[str(result["code"])]))
-                continue
-            outputs = _outputs(manifest, result)
-            corners = _corners(root, manifest, options, "--variant", name)
-            variants.append(VariantCheck(name, result["status"], outputs, "", corners))
+    variants = _variants(root, manifest, options, arguments)
     selected, result = run_program(root, manifest, arguments, options)
     with understood():
         ran_with = int(result["threads"])
@@ -214,6 +196,33 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         corners,
         manifest.recorded.corners_left_out,
     )
+
+
+def _variants(
+    root: Path, manifest: Manifest, options: RunOptions, arguments: Sequence[str | Path]
+) -> list[VariantCheck]:
+    """The results of each variant of a library for several kinds of CPU; none of another one."""
+    variants: list[VariantCheck] = []
+    if not manifest.variants:
+        return variants
+    _, info = run_program(root, manifest, ["info"], options)
+    with understood():
+        listed = {str(one["name"]): str(one["missing_cpu_features"]) for one in info["variants"]}
+        if unknown := set(listed) - {manifest.device.name, *(one.name for one in manifest.variants)}:
+            raise ValueError(f"the bundle has no variant {min(unknown)[:80]!r}")
+    for name, missing in listed.items():
+        if missing:
+            variants.append(VariantCheck(name, "ok", (), missing))
+            continue
+        its_own = [*arguments, "--variant", name]
+        _, result = run_program(root, manifest, its_own, options, refusals=NO_GPU)
+        if result.get("code") in NO_GPU:
+            variants.append(VariantCheck(name, "ok", (), NO_GPU[str(result["code"])]))
+            continue
+        outputs = _outputs(manifest, result)
+        corners = _corners(root, manifest, options, "--variant", name)
+        variants.append(VariantCheck(name, result["status"], outputs, "", corners))
+    return variants
 
 
 def _corners(root: Path, manifest: Manifest, options: RunOptions, *more: str) -> tuple[CornerCheck, ...]:
