@@ -22,7 +22,7 @@ CHANGES = {
 #: is nothing that another user could have put there.
 TEMPORARY = """
 pipeline/worker_process.py:_started
-system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
+system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_run
 commands/export.py:_copied commands/compare.py:_samples commands/kept_stages.py:complete_stages
 runners/results.py:run_samples
 runners/results.py:_copy_program toolchains/nvcc.py:__call__ toolchains/rocm_linker.py:__call__

@@ -22,13 +22,12 @@ from edgepack.bundle.manifest import (
     FileRecord,
     Footprint,
     Manifest,
-    Recorded,
-    RecordedTensor,
 )
 from edgepack.bundle.manifest_builder import Built, make_manifest
 from edgepack.bundle.merge_params import share_params
 from edgepack.bundle.params_layout import params_layout
 from edgepack.bundle.recipe import Recipe
+from edgepack.bundle.recorded_records import CornerRecord, Recorded, RecordedTensor
 from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.writer import normalise_modes
 from edgepack.config.device_sections import ArtifactKind
@@ -230,19 +229,46 @@ def _runtime_bytes(recipe: Recipe) -> int | None:
 
 def _copy_recorded(recipe: Recipe) -> Recorded:
     """``test/``: the recorded tensors and their tolerances."""
-    source, target = recipe.imported / "recorded", recipe.bundle / "test"
-    target.mkdir()
+    source = recipe.imported / "recorded"
     data = _read_json(source / "recorded.json")
-    tensors = {
-        role: tuple(RecordedTensor(**{**tensor, "file": f"test/{tensor['file']}"}) for tensor in data[role])
-        for role in ("inputs", "outputs")
-    }
+    names = data.pop("corners", [])
+    left_out = data.pop("corners_left_out", {})
+    if recipe.device.bare_metal:
+        left_out = {**left_out, **dict.fromkeys(names, "an image holds the usual run alone")}
+        names = []
+    tensors = _copy_run(source, recipe.bundle, "test", data)
+    corners = []
+    for name in names:
+        own = _read_json(source / name / "recorded.json")
+        run = _copy_run(source / name, recipe.bundle, f"test/{name}", own)
+        inputs, outputs = run["inputs"], run["outputs"]
+        corners.append(CornerRecord(name=name, inputs=inputs, outputs=outputs))
+    return Recorded(
+        reference=data["reference"],
+        noise_of=data.get("noise_of", ""),
+        drawn=data.get("drawn", ""),
+        inputs=tensors["inputs"],
+        outputs=tensors["outputs"],
+        corners=tuple(corners),
+        corners_left_out=left_out,
+    )
+
+
+def _copy_run(
+    source: Path, bundle: Path, folder: str, data: dict[str, Any]
+) -> dict[str, tuple[RecordedTensor, ...]]:
+    """A recorded run in a folder of the bundle, as a manifest has it: its inputs and outputs."""
+    target = bundle / folder
+    target.mkdir()
     for tensor in (*data["inputs"], *data["outputs"]):
         shutil.copyfile(source / tensor["file"], target / tensor["file"])
     lines = [f"{output['atol']!r} {output['rtol']!r}\n" for output in data["outputs"]]
     _write(target / "tolerances.txt", "".join(lines))
     _write(target / "recorded.json", json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-    return Recorded(reference=data["reference"], inputs=tensors["inputs"], outputs=tensors["outputs"])
+    return {
+        role: tuple(RecordedTensor(**{**one, "file": f"{folder}/{one['file']}"}) for one in data[role])
+        for role in ("inputs", "outputs")
+    }
 
 
 def _write_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> Manifest:

@@ -41,6 +41,7 @@ from edgepack.bundle.memory_records import (
 )
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.quantised_record import QuantisedRecord
+from edgepack.bundle.recorded_records import Recorded, RecordedTensor
 from edgepack.bundle.records import Record, model_schema, read_versioned
 from edgepack.bundle.structure import NestedRecord
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE, Name
@@ -276,26 +277,6 @@ class VariantRecord(Record):
     flops: int = Field(default=0, description="floating point operations of one run")
     params_read: int = Field(default=0, ge=0, description="bytes of the params that these kernels read")
     params_own: int = Field(default=0, ge=0, description="of these, bytes that no others' kernels read")
-
-
-class RecordedTensor(Record):
-    """A recorded input or expected output, and how near a result must be: |out-ref| <= atol + rtol*|ref|."""
-
-    name: str
-    dtype: DtypeName
-    shape: tuple[Extent, ...]
-    file: PathInBundle = Field(description="path in the bundle: raw, little-endian, row-major")
-    atol: float = 0.0
-    rtol: float = 0.0
-    max_abs: float | None = Field(default=None, description="largest finite absolute value expected")
-
-
-class Recorded(Record):
-    """Recorded data that proves that the bundle works."""
-
-    reference: str = Field(description="what computed the outputs")
-    inputs: tuple[RecordedTensor, ...] = ()
-    outputs: tuple[RecordedTensor, ...] = ()
 
 
 class FileRecord(Record):

@@ -171,6 +171,7 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
             parts.append(table(taken, header=["stage", "time"], right=[1]))
         for part in parts:
             lines += ["", part] if part else []
+    lines += [printable(f"note: {text}") for text in manifest.recorded.notes]
     lines += [printable(f"warning: {text}") for text in manifest.warnings]
     return "\n".join(lines)
 

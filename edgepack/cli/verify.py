@@ -17,7 +17,7 @@ from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.commands.layers import LayersVerification
-    from edgepack.runners.verify import OutputCheck, Verification
+    from edgepack.runners.verify import CornerCheck, OutputCheck, Verification
 
 __all__ = ["command"]
 
@@ -80,15 +80,15 @@ def _say_result(bundle: Path, result: Verification) -> None:
 
     checks = [(variant.name, variant.outputs) for variant in result.variants if not variant.missing]
     rows = [
-        [
-            f"{output.name} ({name})" if name else output.name,
-            "ok" if output.ok else f"{output.mismatches} of {output.elements} wrong",
-            f"{output.max_abs_err:.3g}",
-            f"{output.max_abs_ref:.3g}",
-            _tolerance(output),
-        ]
+        [f"{output.name} ({name})" if name else output.name, *_columns(output)]
         for name, outputs in checks or [("", result.outputs)]
         for output in outputs
+    ]
+    rows += [
+        [f"{output.name} ({corner.name} data)", *_columns(output)]
+        for corner in _all_corners(result)
+        for output in corner.outputs
+        if not output.ok
     ]
     header = ["output", "result", "max abs error", "max abs reference", "tolerance"]
     say(table(rows, header=header, right=[2, 3]))
@@ -100,10 +100,35 @@ def _say_result(bundle: Path, result: Verification) -> None:
     for variant in result.variants:
         if variant.missing:
             say(printable(f"not run: the kernels of {variant.name}; this machine lacks {variant.missing}"))
+    if text := _of_corners(result):
+        say(printable(text))
+    for text in result.notes:
+        say(printable(f"note: {text}"))
     for text in result.warnings:
         say(printable(f"warning: {text}"))
     if not result.ok:
         say(f"{STATUSES[result.status]}")
+
+
+def _columns(output: OutputCheck) -> list[str]:
+    return [
+        "ok" if output.ok else f"{output.mismatches} of {output.elements} wrong",
+        f"{output.max_abs_err:.3g}",
+        f"{output.max_abs_ref:.3g}",
+        _tolerance(output),
+    ]
+
+
+def _all_corners(result: Verification) -> list[CornerCheck]:
+    return [*result.corners, *(corner for variant in result.variants for corner in variant.corners)]
+
+
+def _of_corners(result: Verification) -> str:
+    """What there is to say of corner data; empty where a bundle knows nothing of them."""
+    wrong = {corner.name for corner in _all_corners(result) if not corner.ok}
+    said = [f"{one.name} {'FAILED' if one.name in wrong else 'ok'}" for one in result.corners]
+    said += [f"{name} not recorded: {reason}" for name, reason in result.corners_left_out.items()]
+    return f"corner data: {'; '.join(said)}" if said else ""
 
 
 def _tolerance(output: OutputCheck) -> str:

@@ -4,8 +4,8 @@ of the places that runners know."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from edgepack.options import RunOptions
 from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments, understood
 from edgepack.text.spelling import spelled
 
-__all__ = ["OutputCheck", "VariantCheck", "Verification", "verify", "verify_variant"]
+__all__ = ["CornerCheck", "OutputCheck", "VariantCheck", "Verification", "verify", "verify_variant"]
 
 #: The runner without an emulator.
 NATIVE = "native"
@@ -31,6 +31,7 @@ class OutputCheck:
 
     Attributes:
         sqnr: signal-to-noise ratio in dB; infinite where it is exact, None where the program does not say.
+        noise: how far off the recorded output is itself, at most, by the manifest; None where it is unknown.
     """
 
     name: str
@@ -41,6 +42,7 @@ class OutputCheck:
     elements: int
     mismatches: int
     sqnr: float | None = None
+    noise: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -51,6 +53,24 @@ class OutputCheck:
     def vacuous(self) -> bool:
         """Whether zeros would pass: the tolerance exceeds every recorded value, of which there is one."""
         return self.elements > 0 and self.atol + self.rtol * self.max_abs_ref > self.max_abs_ref
+
+
+@dataclass(frozen=True)
+class CornerCheck:
+    """The result on corner data.
+
+    Attributes:
+        name: ``special`` (NaN, infinities), ``large`` (numbers) or ``ends`` (of ranges, and equal numbers).
+    """
+
+    name: str
+    status: str
+    outputs: tuple[OutputCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its tolerance, and the program has no other complaint."""
+        return self.status == "ok" and all(output.ok for output in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -65,6 +85,7 @@ class VariantCheck:
     status: str
     outputs: tuple[OutputCheck, ...]
     missing: str = ""
+    corners: tuple[CornerCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +100,9 @@ class Verification:
         threads: that computed; ``alone`` where it ran with one, too. Outputs are the worse of both.
         reference: what computed the recorded outputs.
         variant: of a library for several kinds of CPU, the name of the kernels that are taken.
+        notes: what is to be known of the tolerances, in sentences.
+        corners: results on corner data, of the kernels that are taken; older bundles have none.
+        corners_left_out: by name, why there is no such data.
     """
 
     status: str
@@ -90,12 +114,17 @@ class Verification:
     variants: tuple[VariantCheck, ...] = ()
     alone: bool = False
     variant: str = ""
+    notes: tuple[str, ...] = ()
+    corners: tuple[CornerCheck, ...] = ()
+    corners_left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether the bundle does on this device what it should."""
         outputs = [*self.outputs, *(output for variant in self.variants for output in variant.outputs)]
-        return self.status == "ok" and all(output.ok for output in outputs)
+        corners = [*self.corners, *(corner for variant in self.variants for corner in variant.corners)]
+        right = all(output.ok for output in outputs) and all(corner.ok for corner in corners)
+        return self.status == "ok" and right
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,7 +146,8 @@ class Verification:
             "message": STATUSES[self.status],
             "warnings": list(self.warnings),
         }
-        for record in (data, *data["variants"]):
+        records = [data, *data["variants"]]
+        for record in [*records, *(corner for one in records for corner in one["corners"])]:
             record["outputs"] = [{k: _plain(v) for k, v in output.items()} for output in record["outputs"]]
         return data
 
@@ -139,23 +169,7 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
     """
     options = options or RunOptions()
     arguments: list[str | Path] = ["verify", Path("test"), *threads_arguments(options.threads)]
-    variants: list[VariantCheck] = []
-    if manifest.variants:
-        _, info = run_program(root, manifest, ["info"], options)
-        with understood():
-            listed = {str(one["name"]): str(one["missing_cpu_features"]) for one in info["variants"]}
-            if unknown := set(listed) - {manifest.device.name, *(one.name for one in manifest.variants)}:
-                raise ValueError(f"the bundle has no variant {min(unknown)[:80]!r}")
-        for name, missing in listed.items():
-            if missing:
-                variants.append(VariantCheck(name, "ok", (), missing))
-                continue
-            its_own = [*arguments, "--variant", name]
-            _, result = run_program(root, manifest, its_own, options, refusals=NO_GPU)
-            if result.get("code") in NO_GPU:
-                variants.append(VariantCheck(name, "ok", (), NO_GPU[str(result["code"])]))
-                continue
-            variants.append(VariantCheck(name, result["status"], _outputs(manifest, result)))
+    variants = _variants(root, manifest, options, arguments)
     selected, result = run_program(root, manifest, arguments, options)
     with understood():
         ran_with = int(result["threads"])
@@ -166,6 +180,8 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         _, result = run_program(root, manifest, ["verify", Path("test"), *threads_arguments(1)], options)
         outputs = tuple(map(_worse, outputs, _outputs(manifest, result)))
         statuses.append(result["status"])
+    corners = _corners(root, manifest, options)
+    statuses += [corner.status for corner in (*corners, *(c for one in variants for c in one.corners))]
     return Verification(
         next((status for status in statuses if status != "ok"), "ok"),
         selected.name,
@@ -176,7 +192,52 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         tuple(variants),
         alone,
         taken,
+        manifest.recorded.notes,
+        corners,
+        manifest.recorded.corners_left_out,
     )
+
+
+def _variants(
+    root: Path, manifest: Manifest, options: RunOptions, arguments: Sequence[str | Path]
+) -> list[VariantCheck]:
+    """The results of each variant of a library for several kinds of CPU; none of another one."""
+    variants: list[VariantCheck] = []
+    if not manifest.variants:
+        return variants
+    _, info = run_program(root, manifest, ["info"], options)
+    with understood():
+        listed = {str(one["name"]): str(one["missing_cpu_features"]) for one in info["variants"]}
+        if unknown := set(listed) - {manifest.device.name, *(one.name for one in manifest.variants)}:
+            raise ValueError(f"the bundle has no variant {min(unknown)[:80]!r}")
+    for name, missing in listed.items():
+        if missing:
+            variants.append(VariantCheck(name, "ok", (), missing))
+            continue
+        its_own = [*arguments, "--variant", name]
+        _, result = run_program(root, manifest, its_own, options, refusals=NO_GPU)
+        if result.get("code") in NO_GPU:
+            variants.append(VariantCheck(name, "ok", (), NO_GPU[str(result["code"])]))
+            continue
+        outputs = _outputs(manifest, result)
+        corners = _corners(root, manifest, options, "--variant", name)
+        variants.append(VariantCheck(name, result["status"], outputs, "", corners))
+    return variants
+
+
+def _corners(root: Path, manifest: Manifest, options: RunOptions, *more: str) -> tuple[CornerCheck, ...]:
+    """The results on the bundle's corner data, with ``more`` arguments."""
+    found = []
+    for corner in manifest.recorded.corners:
+        arguments: list[str | Path] = [
+            "verify",
+            Path("test") / corner.name,
+            *threads_arguments(options.threads),
+            *more,
+        ]
+        _, result = run_program(root, manifest, arguments, options)
+        found.append(CornerCheck(corner.name, result["status"], _outputs(manifest, result)))
+    return tuple(found)
 
 
 def verify_variant(root: Path, manifest: Manifest, variant: str, options: RunOptions) -> bool:
@@ -197,6 +258,7 @@ def _worse(one: OutputCheck, other: OutputCheck) -> OutputCheck:
 
 
 def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
+    noise = {tensor.name: tensor.noise for tensor in manifest.recorded.outputs}
     with understood():
         outputs = tuple(
             OutputCheck(
@@ -208,6 +270,7 @@ def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
                 elements=int(output["elements"]),
                 mismatches=int(output["mismatches"]),
                 sqnr=_sqnr(output),
+                noise=noise.get(str(output["name"])),
             )
             for output in result["outputs"]
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def write_recorded(
     outputs: Mapping[str, NDArray[Any]],
     limits: Mapping[str, Mapping[str, float]],
     source: str,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Writes ``input_<i>.bin`` and ``output_<i>.bin`` (raw, little-endian, C order), and ``recorded.json``.
 
@@ -38,6 +40,9 @@ def write_recorded(
         inputs, outputs: by name, in the signature's order.
         limits: of each output, by :func:`edgepack.compiler.frontend.tolerances.limits_of`.
         source: what computed the outputs.
+        about: what else is said of them: ``drawn``, how the inputs were, and ``noise_of``, what shows how
+            far off the outputs are themselves; ``corners``, folders in this one with runs on corner data, and
+            ``corners_left_out``, why there is none of a name.
     """
     directory.mkdir(parents=True, exist_ok=True)
     recorded: dict[str, Any] = {
@@ -47,7 +52,7 @@ def write_recorded(
         ]
         for kind, values, more in (("inputs", inputs, {}), ("outputs", outputs, limits))
     }
-    text = json.dumps({**recorded, "reference": source}, indent=1)
+    text = json.dumps({**recorded, "reference": source, **about}, indent=1)
     (directory / "recorded.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
@@ -86,7 +91,10 @@ def replace_outputs(directory: Path, results: Mapping[str, NDArray[Any]], source
     for one in recorded["outputs"]:
         limits[one["name"]] = {k: v for k, v in one.items() if k not in {"name", "dtype", "shape", "file"}}
     outputs = compare_outputs(directory, results)
-    write_recorded(directory, read_inputs(directory), outputs, limits, source)
+    about = {
+        name: value for name, value in recorded.items() if name not in {"inputs", "outputs", "reference"}
+    }
+    write_recorded(directory, read_inputs(directory), outputs, limits, source, about)
 
 
 def compare_outputs(

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.classical.texts import DOMAIN, FLOATS
 from edgepack.compiler.frontend.onnx.flipped_steps import rounds_to_steps
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import storage_name
-from edgepack.compiler.frontend.tolerances import OutputFacts, Tolerance, tolerance_of
+from edgepack.compiler.frontend.tolerances import TOLERANCES, OutputFacts, Tolerance, tolerance_of
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
-__all__ = ["output_facts", "tolerances"]
+__all__ = ["output_facts", "tolerances", "tolerances_of_results"]
 
 
 def tolerances(model: onnx.ModelProto, rounded: str | None = None) -> dict[str, Tolerance | int]:
     """What each output may be off by, by :func:`edgepack.compiler.frontend.tolerances.tolerance_of`."""
     return {name: tolerance_of(facts, rounded) for name, facts in output_facts(model).items()}
+
+
+def tolerances_of_results(
+    facts: Mapping[str, OutputFacts], results: Mapping[str, NDArray[Any]], rounded: str | None = None
+) -> dict[str, Tolerance | int]:
+    """What each output may be off by, where a run says which have floats: a model need not say it of what
+    operators beside the standard compute, and ONNX does not infer it."""
+    return {name: tolerance_of(_with_type(one, results.get(name)), rounded) for name, one in facts.items()}
+
+
+def _with_type(facts: OutputFacts, result: NDArray[Any] | None) -> OutputFacts:
+    dtype = "" if result is None else str(result.dtype)
+    if facts.is_float or facts.stored_as_bytes or dtype not in TOLERANCES:
+        return facts
+    return replace(facts, is_float=True, arithmetic=facts.arithmetic | {dtype})
 
 
 def output_facts(model: onnx.ModelProto) -> dict[str, OutputFacts]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx.corner_inputs import corner_inputs
+from edgepack.compiler.frontend.onnx.corners import LARGEST_DATA
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.output_facts import output_facts
 from edgepack.compiler.frontend.onnx.sampling import random_inputs
@@ -73,25 +75,56 @@ def record_interpreter(
     given = {name: user_input(name, file, specs) for name, file in inputs.items()}
     arrays = {**random_inputs(bound, seed), **given}
     wanted = [value.name for value in bound.graph.output]
+    about: dict[str, Any] = {}
     own = {converted.subgraph.tensors[index].name for index in converted.subgraph.inputs}
     states = {state.name for state in converted.states}
     if not options.inputs and not options.const and own >= arrays.keys() and not states & given.keys():
         arrays, results = _interpreted(converted, arrays, wanted, seed)
         source = SOURCE
+        about = _record_ends(converted, bound, arrays, given, folder / RECORDED)
     else:
         initial = {state.name: state.initial for state in converted.states if state.name in arrays}
         arrays = {**arrays, **initial, **given}
         results = dict(zip(wanted, evaluate(bound, arrays), strict=True))
         source = "onnx.reference, the arithmetic of LiteRT's reference kernels"
+    limits = _limits(bound, results)
+    write_recorded(
+        folder / RECORDED, {spec.name: arrays[spec.name] for spec in specs}, results, limits, source, about
+    )
+    return tuple(text for name, array in results.items() for text in judged(name, np.asarray(array)))
+
+
+def _limits(bound: Any, results: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
+    """What outputs may be off by: integers by nothing."""
     facts = output_facts(bound)
-    limits = {
+    return {
         name: limits_of(array, tolerance_of(facts[name]) if facts[name].is_float else 0, None)
         for name, array in results.items()
     }
-    write_recorded(
-        folder / RECORDED, {spec.name: arrays[spec.name] for spec in specs}, results, limits, source
-    )
-    return tuple(text for name, array in results.items() for text in judged(name, np.asarray(array)))
+
+
+def _record_ends(
+    converted: Converted,
+    bound: Any,
+    arrays: Mapping[str, NDArray[Any]],
+    given: Mapping[str, NDArray[Any]],
+    folder: Path,
+) -> dict[str, Any]:
+    """Record a run on the ends of ranges beside the usual one; returns what is said of it in that one."""
+    names = [value.name for value in bound.graph.input]
+    left_out = dict.fromkeys(("special", "large"), "it computes with integers, which have no such numbers")
+    reason = "there is no input to put them into"
+    if converted.states:
+        reason = "the model keeps states from run to run"
+    elif sum(array.nbytes for array in arrays.values()) > LARGEST_DATA:
+        reason = f"the inputs have more than {LARGEST_DATA >> 20} MiB"
+    else:
+        for inputs in corner_inputs(bound, arrays, tuple(given), "ends"):
+            _, results = _interpreted(converted, inputs, [value.name for value in bound.graph.output], 0)
+            own = {name: inputs[name] for name in names}
+            write_recorded(folder / "ends", own, results, _limits(bound, results), SOURCE)
+            return {"corners": ["ends"], "corners_left_out": left_out}
+    return {"corners": [], "corners_left_out": {**left_out, "ends": reason}}
 
 
 def check_interpreter(path: Path, converted: Converted, folder: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_file
+from edgepack.compiler.frontend.onnx.binding import model_inputs
 from edgepack.compiler.frontend.onnx.output_facts import tolerances
 from edgepack.compiler.frontend.onnx.reference import record
 from edgepack.compiler.frontend.tolerances import CONDITION_LIMIT, TOLERANCES
@@ -17,6 +18,7 @@ from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.types import TensorSpec
 from workbench.models import DIMS, build, save
 from workbench.models.builder import Graph
+from workbench.models.contrib import CONTRIB
 from workbench.models.evaluate import run_onnxruntime
 from workbench.models.odd import ODD
 from workbench.models.operators import CASES
@@ -83,14 +85,28 @@ def test_every_dtype_and_rank_is_written_as_it_is(name: str, tmp_path: Path) -> 
         np.testing.assert_array_equal(array(tmp_path, entry), wanted)
 
 
+def test_outputs_whose_type_only_a_run_says_have_a_tolerance_too(tmp_path: Path) -> None:
+    """Of ONNX Runtime's own operators ONNX infers no types, and outputs need not have any."""
+    model = CONTRIB["ms_skipln"]()
+    assert not any(value.type.tensor_type.elem_type for value in model.graph.output)
+    path, out = save(model, tmp_path), tmp_path / "recorded"
+    specs = [TensorSpec(i.name, i.dtype, tuple(map(int, i.shape or ()))) for i in model_inputs(model)]
+    record(path, specs, ImportOptions(), seed=0, inputs={}, directory=out)
+    data = json.loads((out / "recorded.json").read_text())
+    assert all(one["atol"] > 0 and not one["noisy"] for one in data["outputs"])
+
+
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
     contents = []
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
         folder = tmp_path / name
         folder.mkdir()
         recorded(build("mlp"), folder, seed=seed)
-        contents.append({f.name: f.read_bytes() for f in (folder / "job" / "recorded").iterdir()})
+        made = folder / "job" / "recorded"
+        files = [file for file in made.rglob("*") if file.is_file()]
+        contents.append({file.relative_to(made).as_posix(): file.read_bytes() for file in files})
     assert contents[0] == contents[1]
+    assert {"input_0.bin", "ends/input_0.bin"} <= contents[0].keys()
     assert contents[0]["input_0.bin"] != contents[2]["input_0.bin"]
 
 
