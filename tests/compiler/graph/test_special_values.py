@@ -99,6 +99,18 @@ def _reduced(axis: int) -> onnx.ModelProto:
     return g.model()
 
 
+#: Ends of unsigned integers.
+BYTES = np.array([0, 1, 2, 127, 128, 254, 255], np.uint8)
+
+
+def _integers() -> onnx.ModelProto:
+    g = Graph("integers", opset=17)
+    x = g.input("x", BYTES.shape, "uint8")
+    for name in ("Sign", "Abs"):
+        g.output(g.op(name, x, name=name), "uint8")
+    return g.model()
+
+
 #: Windows in forms that kernels, slices and gathers compute.
 POOLINGS: list[dict[str, Any]] = [
     {"kernel_shape": [1, 3], "pads": [0, 1, 0, 1]},
@@ -117,8 +129,15 @@ def _pooled() -> onnx.ModelProto:
     return g.model()
 
 
-MODELS = {"pooled": _pooled(), "elementwise": _elementwise(), "rows": _reduced(1), "columns": _reduced(0)}
+MODELS = {
+    "integers": _integers(),
+    "pooled": _pooled(),
+    "elementwise": _elementwise(),
+    "rows": _reduced(1),
+    "columns": _reduced(0),
+}
 INPUTS = {
+    "integers": BYTES,
     "pooled": ROWS[None, None],
     "elementwise": NUMBERS,
     "rows": ROWS,
