@@ -1,7 +1,8 @@
 """The file that LiteRT is given: written of what was read and checked, and never the user's own.
 
 No two offsets of it are the same, and nothing is in it that nobody looked at. Left out is what a run does not
-need: metadata, signatures, options of custom operators, numbers of types that edgepack does not read.
+need: metadata, signatures, options of custom operators, numbers of types that edgepack does not read, what is
+said of the range of floats.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from edgepack.compiler.frontend.tflite.schema import schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgepack.compiler.frontend.tflite.model import Model
+    from edgepack.compiler.frontend.tflite.model import Model, Quantisation
 
 __all__ = ["checked_copy"]
 
@@ -41,6 +42,8 @@ def checked_copy(model: Model) -> bytes:
         graph.tensors = [copy(tensor) for tensor in given.tensors or []]
         for tensor, read in zip(graph.tensors, own.tensors, strict=True):
             buffer, tensor.externalBuffer = tensor.buffer, 0
+            if not read.in_blocks:
+                tensor.quantization = _quantisation(read.quantisation)
             if read.data is None or not read.data.size:
                 tensor.buffer = 0
                 continue
@@ -56,6 +59,15 @@ def checked_copy(model: Model) -> bytes:
         end = starts[-1] + one.size
     made.buffers[1:] = [_buffer(start, one.size) for start, one in zip(starts, numbers, strict=True)]
     return _joined(_packed(made), starts, numbers)
+
+
+def _quantisation(read: Quantisation | None) -> Any:
+    """As it was read: the interpreter refuses axes that a tensor does not have, and missing zero points."""
+    if read is None:
+        return None
+    made = schema().QuantizationParametersT()
+    made.scale, made.zeroPoint, made.quantizedDimension = read.scale, read.zero, read.axis
+    return made
 
 
 def _without_custom_options(operator: Any) -> Any:

@@ -37,6 +37,7 @@ class Converted:
         subgraph: what was converted, whose tensors beyond the file's stand for variables.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
         source: what was read of the file.
+        foreign: kinds of operators in forms that LiteRT has no kernel for: it must not be given the model.
     """
 
     model: onnx.ModelProto
@@ -46,6 +47,7 @@ class Converted:
     subgraph: Subgraph
     hybrid: int
     source: Model
+    foreign: frozenset[str] = frozenset()
 
     @property
     def places(self) -> dict[str, int]:
@@ -107,6 +109,7 @@ def convert(model: Model) -> Converted:
         subgraph,
         emitter.hybrid,
         model,
+        frozenset(emitter.foreign),
     )
 
 

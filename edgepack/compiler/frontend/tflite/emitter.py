@@ -32,10 +32,12 @@ class Emitter:
     Attributes:
         tensors: of the subgraph.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
+        foreign: kinds of operators in forms that LiteRT has no kernel for (TensorFlow Lite Micro has some),
+            and must not be given: it refuses them, or reads what is not there. Graphs inside share it.
     """
 
     def __init__(self, subgraph: Subgraph) -> None:
-        self.tensors, self.hybrid = subgraph.tensors, 0
+        self.tensors, self.hybrid, self.foreign = subgraph.tensors, 0, set[str]()
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._types: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
@@ -259,7 +261,7 @@ class Emitter:
         """
         tensors = (replace(one, name=f"{self._prefix}/{called}/{one.name}") for one in graph.tensors)
         inner = Emitter(replace(graph, tensors=tuple(tensors)))
-        inner._prefix = f"{self._prefix}/{called}"
+        inner._prefix, inner.foreign = f"{self._prefix}/{called}", self.foreign
         return inner
 
     def reads(self, index: int, outer: Emitter, name: str) -> None:
