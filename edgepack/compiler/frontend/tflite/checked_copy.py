@@ -10,17 +10,26 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.tflite.model import LEFT_OUT, Quantisation
 from edgepack.compiler.frontend.tflite.schema import schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgepack.compiler.frontend.tflite.model import Model, Quantisation
+    from edgepack.compiler.frontend.tflite.model import Model, Subgraph
 
 __all__ = ["checked_copy"]
 
 #: What the numbers of a constant begin at a multiple of, in bytes.
 _ALIGNED = 64
+
+#: Places of the data, the weights and the bias of layers.
+_BIASED = {
+    "CONV_2D": (0, 1, 2),
+    "DEPTHWISE_CONV_2D": (0, 1, 2),
+    "FULLY_CONNECTED": (0, 1, 2),
+    "TRANSPOSE_CONV": (2, 1, 3),
+}
 
 #: An offset behind all tables, as long in the file as any other.
 _LATER = 1 << 40
@@ -51,6 +60,7 @@ def checked_copy(model: Model) -> bytes:
                 places[buffer] = len(numbers) + 1
                 numbers.append(model.tables.buffers[buffer].data)
             tensor.buffer = places[buffer]
+        _say_what_biases_mean(graph.tensors, own)
         made.subgraphs.append(graph)
     made.buffers = [schema().BufferT(), *(_buffer(_LATER, one.size) for one in numbers)]
     end, starts = len(_packed(made)), []
@@ -59,6 +69,25 @@ def checked_copy(model: Model) -> bytes:
         end = starts[-1] + one.size
     made.buffers[1:] = [_buffer(start, one.size) for start, one in zip(starts, numbers, strict=True)]
     return _joined(_packed(made), starts, numbers)
+
+
+def _say_what_biases_mean(tensors: list[Any], read: Subgraph) -> None:
+    """The scale of biases of which the file says none, which is that of the products that they are added to:
+    without it the interpreter refuses some layers, though it uses it for nothing else."""
+    import numpy as np
+
+    for operator in read.operators:
+        places = [
+            operator.inputs[place] for place in _BIASED.get(operator.kind, ()) if place < len(operator.inputs)
+        ]
+        if len(places) < 3 or LEFT_OUT in places:
+            continue
+        data, weights, bias = (read.tensors[index] for index in places)
+        x, w = data.quantisation, weights.quantisation
+        if bias.quantisation or bias.dtype != "int32" or x is None or w is None or not w.single:
+            continue
+        scale = np.asarray(x.scale[:1] * w.scale, np.float32)
+        tensors[bias.index].quantization = _quantisation(Quantisation(scale, np.zeros(1, np.int64)))
 
 
 def _quantisation(read: Quantisation | None) -> Any:

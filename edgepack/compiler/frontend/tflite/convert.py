@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Converted", "convert", "converters", "unconverted"]
 
 
+#: Places of operands that need not be given: biases, a shape, a value to pad with, parts of a cell.
+_MAY_BE_LEFT_OUT: Mapping[str, range] = {
+    "CONV_2D": range(2, 3),
+    "CONV_3D": range(2, 3),
+    "DEPTHWISE_CONV_2D": range(2, 3),
+    "FULLY_CONNECTED": range(2, 3),
+    "PADV2": range(2, 3),
+    "RESHAPE": range(1, 2),
+    "SVDF": range(3, 4),
+    "TRANSPOSE_CONV": range(3, 4),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": range(1, 24),
+}
+
+
 @dataclass(frozen=True)
 class Converted:
     """A model that was converted.
@@ -154,6 +168,9 @@ def _converted(emitter: Emitter, operator: Operator, refused: dict[str, list[str
         return f"{operator.kind}: no converter for it"
     if any(emitter.tensors[i].in_blocks for i in (*operator.inputs, *operator.outputs) if i != LEFT_OUT):
         return f"{operator.kind}: integers that are quantised in blocks, or along several axes"
+    allowed = _MAY_BE_LEFT_OUT.get(operator.kind, range(0))
+    if any(i == LEFT_OUT and place not in allowed for place, i in enumerate(operator.inputs)):
+        return f"{operator.kind}: an operand that is left out"
     try:
         if operator.graphs:
             write_control_flow(emitter, operator, lambda inner, graph: _write(inner, graph, refused))

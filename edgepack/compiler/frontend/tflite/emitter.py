@@ -30,14 +30,15 @@ class Emitter:
         subgraph: whose tensors are meant by their indices.
 
     Attributes:
-        tensors: of the subgraph.
+        tensors: of the subgraph, with the shapes that their values have, whatever the file says of those
+            that are computed.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
         foreign: kinds of operators in forms that LiteRT has no kernel for (TensorFlow Lite Micro has some),
             and must not be given: it refuses them, or reads what is not there. Graphs inside share it.
     """
 
     def __init__(self, subgraph: Subgraph) -> None:
-        self.tensors, self.hybrid, self.foreign = subgraph.tensors, 0, set[str]()
+        self.tensors, self.hybrid, self.foreign = list(subgraph.tensors), 0, set[str]()
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._types: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
@@ -62,6 +63,8 @@ class Emitter:
         Raises:
             KeyError: nothing computed it.
         """
+        if index == LEFT_OUT:
+            raise KeyError("an operand is read that is left out")
         if index not in self._names:
             data = self.tensors[index].data
             if data is None:
@@ -200,6 +203,7 @@ class Emitter:
         tensor = self.tensors[index]
         if self.dtype(name) != np.dtype(tensor.dtype):
             name = self.cast(name, tensor.dtype)
+        self._settle(index, self.shape(name))
         if name in self._known:
             self._names[index] = name
             return
@@ -232,6 +236,10 @@ class Emitter:
             self._bound.discard(name)
             self._computed.discard(name)
             self._names[index] = self.const(array)
+
+    def _settle(self, index: int, shape: Sequence[int]) -> None:
+        if self.tensors[index].shape != tuple(shape):
+            self.tensors[index] = replace(self.tensors[index], shape=tuple(shape))
 
     def output(self, index: int, name: str) -> str:
         """A tensor's value is an output of the graph, if it can under this name; its name.
@@ -269,6 +277,7 @@ class Emitter:
         import numpy as np
 
         known = outer.known(name)
+        self._settle(index, outer.shape(name))
         if known is not None:
             self._names[index] = self.const(np.asarray(known))
             return
@@ -279,6 +288,7 @@ class Emitter:
         """A tensor is an input of this graph, of a shape and type of its caller; its declaration."""
         name = self.tensors[index].name
         self._names[index] = name
+        self._settle(index, shape)
         return self.declared(name, shape, dtype)
 
     def declared(self, name: str, shape: Sequence[int], dtype: Any) -> onnx.ValueInfoProto:

@@ -99,8 +99,8 @@ def record_interpreter(
 
 def check_interpreter(path: Path, converted: Converted, folder: Path) -> None:
     """Put what LiteRT's reference kernels compute of recorded inputs in the place of ONNX Runtime's outputs.
-    Of a part of the model, of another one (``options.const``), and of one in forms that LiteRT has
-    no kernel for these stay. So they do with dynamic-range quantisation, whose kernels round activations to bytes:
+    Of a part of the model, of another one (``options.const``), and of one in forms that LiteRT has no kernel
+    for these stay. So they do with dynamic-range quantisation, whose kernels round activations to bytes:
     these have to be near.
 
     Args:

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install edgepack[tflite]")
 
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
+from edgepack.compiler.frontend.tflite.convert import convert
 from edgepack.compiler.frontend.tflite.model_file import read_model
 from edgepack.compiler.frontend.tflite.schema import schema
 from edgepack.errors import ModelError
@@ -78,6 +79,32 @@ def _first_buffer_has_bytes(writer: Writer) -> None:
     writer.model.buffers[0].data = np.zeros(3, np.uint8)
 
 
+def _bias_of_four_dimensions(writer: Writer) -> None:
+    bias = writer.graph.tensors[BIAS]
+    bias.shape, bias.quantization.scale, bias.quantization.zeroPoint = [1, 1, 1, 3], None, None
+
+
+def _no_shape_of_the_result(writer: Writer) -> None:
+    writer.graph.tensors[RESULT].shape = None
+
+
+def _no_names(writer: Writer) -> None:
+    for tensor in writer.graph.tensors[1:3]:
+        tensor.name = None
+    writer.graph.name = None
+
+
+def _old_codes(writer: Writer) -> None:
+    """From before operators had numbers above 127."""
+    for code in writer.model.operatorCodes:
+        code.deprecatedBuiltinCode, code.builtinCode = code.builtinCode, 0
+
+
+def _new_codes(writer: Writer) -> None:
+    for code in writer.model.operatorCodes:
+        code.deprecatedBuiltinCode = 0
+
+
 #: What others write of a layer that is the same all the same.
 FORMS: dict[str, Callable[[Writer], None]] = {
     "the axis of the weights at the bias": _axis(BIAS, 3),
@@ -88,6 +115,11 @@ FORMS: dict[str, Callable[[Writer], None]] = {
     "ranges beside scales": _ranges,
     "a range of the bias, and no scale": _range_of_the_bias_alone,
     "a first buffer that is not empty": _first_buffer_has_bytes,
+    "a bias of the result's rank": _bias_of_four_dimensions,
+    "no shape of the result": _no_shape_of_the_result,
+    "no names": _no_names,
+    "old numbers of operators": _old_codes,
+    "new numbers of operators": _new_codes,
 }
 
 
@@ -143,6 +175,68 @@ def test_what_is_said_of_integers_is_not_asked_of_floats(tmp_path: Path) -> None
     writer.operator("RELU", [y], [z])
     case = Case(writer.finished([x], [z]), tmp_path)
     assert_same({"z": evaluate(case.converted.model, case.inputs)[0]}, case.expected, "floats")
+
+
+def test_shapes_of_what_is_computed_are_not_believed(tmp_path: Path) -> None:
+    """Converters leave them open, or out: of a convolution and a pooled image all sizes are 1 in the file."""
+    writer = layer()
+    writer.graph.tensors[RESULT].shape, writer.graph.tensors[RESULT].shapeSignature = [1] * 4, [-1] * 4
+    y = writer.tensor([], "int8", 0.1, -2, name="pooled")
+    options = {"strideH": 2, "strideW": 1, "filterHeight": 2, "filterWidth": 3, "padding": 1}
+    writer.operator("AVERAGE_POOL_2D", [RESULT], [y], 2, "Pool2D", **options)
+    case = Case(writer.finished([IMAGE], [y]), tmp_path)
+    assert case.converted.outputs[0].shape == (1, 2, 2, 3)
+    found = evaluate(case.converted.model, case.inputs)[0]
+    assert_same({"pooled": found}, case.expected, "pooled")
+
+
+def test_a_bias_without_a_scale_has_that_of_the_products(tmp_path: Path) -> None:
+    """LiteRT refuses a fully connected layer whose bias has another."""
+    for scale in (0.005, 0.3):
+        writer = layer("FULLY_CONNECTED")
+        writer.graph.tensors[WEIGHTS].quantization.scale = [scale]
+        writer.graph.tensors[WEIGHTS].quantization.zeroPoint = [0]
+        writer.graph.tensors[BIAS].quantization = None
+        case = Case(writer.finished([IMAGE], [RESULT]), tmp_path)
+        assert_same({"y": evaluate(case.converted.model, case.inputs)[0]}, case.expected, str(scale))
+
+
+@pytest.mark.parametrize("kind", ["BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "SPLIT_V"])
+def test_an_operand_that_is_left_out_is_not_the_last_tensor(kind: str, tmp_path: Path) -> None:
+    """-1 stands for it; LiteRT ends the process."""
+    writer = Writer()
+    x = writer.tensor([4, 2, 2, 1], "float32", name="x")
+    sizes = writer.tensor([2], "int32", data=np.array([2, 2], np.int32))
+    y = writer.tensor([1, 4, 4, 1], "float32", name="y")
+    writer.tensor([2, 2], "int32", data=np.zeros((2, 2), np.int32), name="last")
+    writer.operator(kind, [x, sizes, -1], [y])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(writer.finished([x], [y]))
+    with pytest.raises(ModelError, match=f"{kind}: an operand that is left out"):
+        convert(read_model(path))
+
+
+def test_a_value_to_pad_with_may_be_left_out(tmp_path: Path) -> None:
+    writer = Writer()
+    x, y = writer.tensor([2, 3], "int8", 0.5, 7, name="x"), writer.tensor([4, 3], "int8", 0.5, 7, name="y")
+    pads = writer.tensor([2, 2], "int32", data=np.array([[1, 1], [0, 0]], np.int32))
+    writer.operator("PADV2", [x, pads, -1], [y], 2, "PadV2")
+    case = Case(writer.finished([x], [y]), tmp_path)
+    assert_same({"y": evaluate(case.converted.model, case.inputs)[0]}, case.expected, "padded")
+
+
+def test_options_that_are_missing_are_the_schemas(tmp_path: Path) -> None:
+    """Classes along the first axis, not the last."""
+    writer = Writer()
+    x, y = writer.tensor([2], "int32", name="x"), writer.tensor([3, 2], "float32", name="y")
+    depth, on, off = (
+        writer.tensor([], kind, data=np.array(value, kind))
+        for kind, value in (("int32", 3), ("float32", 1), ("float32", 0))
+    )
+    writer.operator("ONE_HOT", [x, depth, on, off], [y])
+    writer.graph.operators[0].builtinOptions, writer.graph.operators[0].builtinOptionsType = None, 0
+    case = Case(writer.finished([x], [y]), tmp_path)
+    assert_same({"y": evaluate(case.converted.model, case.inputs)[0]}, case.expected, "classes")
 
 
 def test_a_model_need_not_have_a_buffer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ __all__ = [
     "Window",
     "activated",
     "dequantised",
+    "extents_of",
     "multiplier_of_products",
     "padding_of",
     "requantised_sums",
@@ -132,7 +134,7 @@ def _convolved(
     x = centred(emitter, operator.inputs[0]) if integers else emitter.value(operator.inputs[0])
     w = emitter.transpose(weights_of(emitter, operator, image, weights), axes)
     first = emitter.channels_first(x)
-    rows, columns = _extents(image.shape[1:3], window)
+    rows, columns = extents_of(image.shape[1:3], window)
     shape = (image.shape[0], emitter.shape(w)[0], rows, columns)
     made = emitter.op("Conv", first, w, shape=shape, group=groups, **window.attributes())
     sums = with_bias(emitter, operator, emitter.channels_last(made))
@@ -142,7 +144,7 @@ def _convolved(
     emitter.result(operator.outputs[0], requantised_sums(emitter, operator, sums, (image, weights, result)))
 
 
-def _extents(extents: Sequence[int], window: Window) -> list[int]:
+def extents_of(extents: Sequence[int], window: Window) -> list[int]:
     """Rows and columns of what a window makes."""
     made = []
     for axis in (0, 1):
@@ -200,7 +202,10 @@ def with_bias(emitter: Emitter, operator: Operator, sums: str, place: int = 2) -
         name = emitter.cast(name, "int32")
     elif bias.dtype != ("float32" if emitter.dtype(sums).kind == "f" else "int32"):
         raise UnsupportedFormError(f"a bias of {bias.dtype}")
-    return emitter.op("Add", sums, emitter.reshape(name, [bias.shape[0]]))
+    count = emitter.shape(sums)[-1]
+    if math.prod(bias.shape) != count:  # of any shape: some converters write that of the result
+        raise UnsupportedFormError(f"a bias of {list(bias.shape)} for {count} sums")
+    return emitter.op("Add", sums, emitter.reshape(name, [count]))
 
 
 def _fits(numbers: NDArray[Any]) -> bool:

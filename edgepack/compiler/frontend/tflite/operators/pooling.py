@@ -15,7 +15,12 @@ from edgepack.compiler.frontend.tflite.operators.contract import (
     option,
     same_quantisation,
 )
-from edgepack.compiler.frontend.tflite.operators.convolution import Window, activated, window_of
+from edgepack.compiler.frontend.tflite.operators.convolution import (
+    Window,
+    activated,
+    extents_of,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +38,7 @@ def window_and_extents(emitter: Emitter, operator: Operator) -> tuple[Window, li
         raise UnsupportedFormError(f"an image of {len(image.shape)} dimensions")
     size = option(operator, "filterHeight"), option(operator, "filterWidth")
     window = window_of(operator, image.shape, size)
-    return window, list(emitter.tensors[operator.outputs[0]].shape[1:3])
+    return window, extents_of(image.shape[1:3], window)
 
 
 def _max_pool(emitter: Emitter, operator: Operator) -> None:

@@ -161,7 +161,7 @@ def _pad(emitter: Emitter, operator: Operator) -> None:
     widths = constant(emitter, operator, 1).reshape(-1, 2)
     tensor, x = emitter.tensors[operator.inputs[0]], emitter.value(operator.inputs[0])
     value = tensor.quantisation.zero[0] if tensor.quantisation is not None else 0
-    if len(operator.inputs) > 2:
+    if emitter.tensor(operator, 2) is not None:
         value = constant(emitter, operator, 2).reshape(())
     pads = emitter.const(np.asarray([*widths[:, 0], *widths[:, 1]], np.int64))
     shape = [n + int(sum(width)) for n, width in zip(emitter.shape(x), widths, strict=True)]
