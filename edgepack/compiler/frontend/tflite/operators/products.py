@@ -51,6 +51,8 @@ def _batch_matmul(emitter: Emitter, operator: Operator) -> None:
     if integers:
         if tensors[0].dtype == "int16" or not is_quantised(result):
             raise UnsupportedFormError(f"operands of {tensors[0].dtype} with a result of {result.dtype}")
+        if not all(one.quantisation and one.quantisation.single for one in (*tensors, result)):
+            raise UnsupportedFormError("several scales of an operand")
         factor = multiplier_of_products(tensors[0], tensors[1], result)
         made = requantised(emitter, made, [factor], result, 0, 255 * 255 * left[-1])
     emitter.result(operator.outputs[0], made)
