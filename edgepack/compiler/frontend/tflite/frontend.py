@@ -14,6 +14,7 @@ from edgepack.compiler.frontend import onnx as onnx_frontend
 from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.named_errors import errors_name
 from edgepack.compiler.frontend.tflite.convert import Converted, convert, unconverted
+from edgepack.compiler.frontend.tflite.cut import cut_behind
 from edgepack.compiler.frontend.tflite.model_file import IDENTIFIER, read_model
 from edgepack.compiler.frontend.tflite.reference import check_interpreter, record_interpreter
 from edgepack.compiler.frontend.tflite.resized import resized
@@ -150,7 +151,7 @@ def _prepared(model: Path, options: ImportOptions, folder: Path) -> _Prepared:
             hint="Convert it to ONNX, or leave out the operators with --outputs.",
         )
     shapes = {name: tuple(shape) for name, shape in options.shapes.items()}
-    converted = _converted(model, tuple(sorted(shapes.items())), options.batch)
+    converted = _converted(model, tuple(sorted(shapes.items())), options.batch, tuple(options.outputs or ()))
     file = folder / _CONVERTED
     if not file.exists():
         import onnx
@@ -161,9 +162,11 @@ def _prepared(model: Path, options: ImportOptions, folder: Path) -> _Prepared:
 
 
 @lru_cache(maxsize=1)
-def _converted(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], batch: int) -> Converted:
-    """The model as ONNX; once for each job."""
-    return convert(resized(read_model(model), dict(shapes), batch))
+def _converted(
+    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], batch: int, outputs: tuple[str, ...]
+) -> Converted:
+    """The model, or what of it computes some tensors, as ONNX; once for each job."""
+    return convert(resized(cut_behind(read_model(model), outputs), dict(shapes), batch))
 
 
 def _note_own_tensors(file: Path, converted: Converted) -> None:

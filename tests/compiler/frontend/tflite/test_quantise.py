@@ -14,6 +14,7 @@ from edgepack.compiler.frontend.onnx.fixed_point_reference import multiply
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.tflite.convert import convert
 from edgepack.compiler.frontend.tflite.fixed_point import quantize_multiplier
+from edgepack.compiler.frontend.tflite.interpreter import Interpreter
 from edgepack.compiler.frontend.tflite.model_file import read_model
 from edgepack.errors import ModelError
 from tests.support.tflite import Case, assert_same
@@ -129,4 +130,52 @@ def test_several_scales_where_no_kernel_has_them_are_refused(source: str, tmp_pa
     path = tmp_path / "model.tflite"
     path.write_bytes(writer.finished([x], [y]))
     with pytest.raises(ModelError, match="float32 as int32" if source == "float32" else "has not one scale"):
+        convert(read_model(path))
+
+
+def test_parts_without_sign_are_brought_to_the_scale_of_the_whole(tmp_path: Path) -> None:
+    """As LiteRT does for uint8 alone, in float32: all bytes of parts of ten scales."""
+    random = np.random.default_rng(6)
+    writer, parts, values = Writer(), [], {}
+    for place in range(10):
+        scale, zero = float(random.uniform(0.01, 0.1)), int(random.integers(256))
+        parts.append(
+            writer.tensor([1, 256], "uint8", *((scale, zero) if place else (0.05, 120)), name=f"x{place}")
+        )
+        values[f"x{place}"] = np.arange(256, dtype=np.uint8).reshape(1, 256)
+    y = writer.tensor([10, 256], "uint8", 0.05, 120, name="y")
+    writer.operator("CONCATENATION", parts, [y], 1, axis=0)
+    content = writer.finished(parts, [y])
+    case = Case(content, tmp_path)
+    interpreter = Interpreter(content, dict(zip(parts, values.values(), strict=True)))
+    interpreter.run(dict(zip(parts, values.values(), strict=True)))
+    wanted = {"y": interpreter.tensor(y)}
+    assert_same({"y": evaluate(case.converted.model, values)[0]}, wanted, "parts")
+    made = Compiled({"model": case.converted.model}, tmp_path, target_with("128x16"))
+    assert_same(made.run("model", values, poison=0xFF), wanted, "parts, compiled")
+
+
+def test_bytes_that_are_moved_are_as_they_are_whatever_scale_is_said_behind(tmp_path: Path) -> None:
+    writer = Writer()
+    x = writer.tensor([2, 6], "int8", 0.5, 3, name="x")
+    reshaped = writer.tensor([3, 4], "int8", name="reshaped")
+    pooled = writer.tensor([1, 3, 4, 1], "int8", 0.25, 1, name="image")
+    y = writer.tensor([1, 3, 4, 1], "int8", 0.25 + 5e-7, 1, name="y")
+    writer.operator("RESHAPE", [x], [reshaped], newShape=[3, 4])
+    writer.operator("RESHAPE", [reshaped], [pooled], newShape=[1, 3, 4, 1])
+    writer.operator(
+        "MAX_POOL_2D", [pooled], [y], 2, "Pool2D", strideH=1, strideW=1, filterHeight=2, filterWidth=2
+    )
+    case = Case(writer.finished([x], [y]), tmp_path)
+    assert_same({"y": evaluate(case.converted.model, case.inputs)[0]}, case.expected, "moved")
+
+
+def test_padding_wants_one_scale(tmp_path: Path) -> None:
+    writer = Writer()
+    x, y = writer.tensor([2, 3], "int8", 0.5, 7, name="x"), writer.tensor([4, 3], "int8", 0.25, 7, name="y")
+    pads = writer.tensor([2, 2], "int32", data=np.array([[1, 1], [0, 0]], np.int32))
+    writer.operator("PAD", [x, pads], [y], 2)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(writer.finished([x], [y]))
+    with pytest.raises(ModelError, match="PAD: another scale behind it than before"):
         convert(read_model(path))
