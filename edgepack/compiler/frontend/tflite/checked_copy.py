@@ -47,7 +47,7 @@ def checked_copy(model: Model) -> bytes:
     made.subgraphs = []
     for own, given in zip(model.subgraphs, model.tables.subgraphs, strict=True):
         graph = copy(given)
-        graph.operators = [_without_custom_options(one) for one in given.operators or []]
+        graph.operators = [_without_unread_options(one) for one in given.operators or []]
         graph.tensors = [copy(tensor) for tensor in given.tensors or []]
         for tensor, read in zip(graph.tensors, own.tensors, strict=True):
             buffer, tensor.externalBuffer = tensor.buffer, 0
@@ -99,10 +99,17 @@ def _quantisation(read: Quantisation | None) -> Any:
     return made
 
 
-def _without_custom_options(operator: Any) -> Any:
+def _without_unread_options(operator: Any) -> Any:
+    """Without the options of custom operators, and with none of a composite, whose parts alone are run."""
     made = copy(operator)
     made.customOptions = None
     made.largeCustomOptionsOffset = made.largeCustomOptionsSize = 0
+    if getattr(made.builtinOptions2, "compositeAttributes", None) is not None:
+        import numpy as np
+        from flatbuffers import flexbuffers
+
+        made.builtinOptions2 = copy(made.builtinOptions2)
+        made.builtinOptions2.compositeAttributes = np.frombuffer(flexbuffers.Dumps({}), np.uint8)
     return made
 
 

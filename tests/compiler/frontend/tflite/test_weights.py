@@ -182,3 +182,30 @@ def test_a_convolution_need_not_have_a_bias(tmp_path: Path) -> None:
     wanted = np.clip(scaled + 3, -128, 127).astype(np.int8)
     assert_same({"y": evaluate(made.model, {"x": x})[0]}, {"y": wanted}, "no bias")
     assert made.foreign == {"CONV_2D"}
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_words_times_bytes_are_the_interpreters(constant: bool, tmp_path: Path) -> None:
+    random, writer = np.random.default_rng(8), Writer()
+    x = writer.tensor([2, 3, 40], "int16", 0.001, name="x")
+    numbers = random.integers(-127, 128, [2, 40, 5], np.int8) if constant else None
+    w = writer.tensor([2, 40, 5], "int8", 0.02, data=numbers, name="w")
+    y = writer.tensor([2, 3, 5], "int16", 0.003, name="y")
+    writer.operator("BATCH_MATMUL", [x, w], [y], 4, "BatchMatMul")
+    case = Case(writer.finished([x] if constant else [x, w], [y]), tmp_path)
+    assert_same({"y": evaluate(case.converted.model, case.inputs)[0]}, case.expected, "words times bytes")
+    assert np.unique(case.expected["y"]).size > 10
+
+
+@pytest.mark.parametrize(
+    ("other", "count", "said"), [("int16", 4, "int16 and int16"), ("int8", 600, "32 bits")]
+)
+def test_products_of_words_that_need_64_bits_are_refused(
+    other: str, count: int, said: str, tmp_path: Path
+) -> None:
+    writer = Writer()
+    x, w = writer.tensor([3, count], "int16", 0.001), writer.tensor([count, 5], other, 0.02)
+    y = writer.tensor([3, 5], "int16", 0.003)
+    writer.operator("BATCH_MATMUL", [x, w], [y], 4, "BatchMatMul")
+    with pytest.raises(ModelError, match=said):
+        converted(writer.finished([x, w], [y]), tmp_path)
