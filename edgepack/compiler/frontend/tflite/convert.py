@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ class Converted:
         subgraph: what was converted, whose tensors beyond the file's stand for variables.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
         source: what was read of the file.
+        assumed: what inputs that say the sizes of a result were taken to be, by name.
         foreign: kinds of operators in forms that LiteRT has no kernel for: it must not be given the model.
     """
 
@@ -62,6 +63,7 @@ class Converted:
     hybrid: int
     source: Model
     foreign: frozenset[str] = frozenset()
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[str, int]:
@@ -124,6 +126,7 @@ def convert(model: Model) -> Converted:
         emitter.hybrid,
         model,
         frozenset(emitter.foreign),
+        {subgraph.tensors[i].name: emitter.assumed[i] for i in subgraph.inputs if i in emitter.assumed},
     )
 
 

@@ -35,10 +35,13 @@ class Emitter:
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
         foreign: kinds of operators in forms that LiteRT has no kernel for (TensorFlow Lite Micro has some),
             and must not be given: it refuses them, or reads what is not there. Graphs inside share it.
+        assumed: what operands that are computed, or given, were taken to be, by the indices of their tensors:
+            sizes of a result, which the file says too.
     """
 
     def __init__(self, subgraph: Subgraph) -> None:
         self.tensors, self.hybrid, self.foreign = list(subgraph.tensors), 0, set[str]()
+        self.assumed: dict[int, tuple[int, ...]] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._types: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}

@@ -111,7 +111,8 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
     with errors_name(model, prepared.file):
         notes = onnx_frontend.prepare(prepared.file, prepared.options, folder)
     _note_own_tensors(folder / "signature.json", prepared.converted)
-    return (*notes, *_hybrid(prepared.converted), *_states(prepared.converted))
+    found = prepared.converted
+    return (*notes, *_hybrid(found), *_assumed(found), *_states(found))
 
 
 def record(
@@ -185,6 +186,14 @@ def _hybrid(converted: Converted) -> Iterator[str]:
             f"Dynamic-range quantisation: the weights of {layers} are int8, and are multiplied as float32 "
             "here: nearer to the trained model than LiteRT's own kernels, with params four times as large as "
             "the file's."
+        )
+
+
+def _assumed(converted: Converted) -> Iterator[str]:
+    for name, sizes in converted.assumed.items():
+        yield (
+            f"Sizes: the input {name!r} says the shape of a result, which is {list(sizes)} as in the file, "
+            "whatever it is given: the bundle does not read it."
         )
 
 

@@ -72,6 +72,7 @@ def record_interpreter(
     specs = [_spec(value) for value in bound.graph.input]
     given = {name: user_input(name, file, specs) for name, file in inputs.items()}
     arrays = {**random_inputs(bound, seed), **given}
+    arrays.update(_assumed(converted, arrays))
     wanted = [value.name for value in bound.graph.output]
     own = {converted.subgraph.tensors[index].name for index in converted.subgraph.inputs}
     states = {state.name for state in converted.states}
@@ -115,6 +116,7 @@ def check_interpreter(path: Path, converted: Converted, folder: Path) -> None:
         return
     recorded = json.loads((folder / RECORDED / "recorded.json").read_text(encoding="utf-8"))
     tensors = {tensor.name: tensor.index for tensor in converted.subgraph.tensors} | converted.places
+    inputs |= _assumed(converted, inputs)
     places = {names[name]: array for name, array in inputs.items()}
     interpreter = Interpreter(checked_copy(converted.source), places)
     interpreter.run(places)
@@ -137,6 +139,14 @@ def _spec(value: Any) -> TensorSpec:
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     return TensorSpec(value.name, str(dtype), tuple(dim.dim_value for dim in tensor.shape.dim))
+
+
+def _assumed(converted: Converted, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Inputs that say the sizes of a result as the conversion took them to be: no other run is the same."""
+    import numpy as np
+
+    known = converted.assumed.items()
+    return {name: np.asarray(sizes, arrays[name].dtype) for name, sizes in known if name in arrays}
 
 
 def _states_later(

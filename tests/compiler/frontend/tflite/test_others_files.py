@@ -3,6 +3,7 @@ LiteRT, which refuses some of it, is given a copy that says it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip install edgepack[tflite]")
 
+from edgepack.compiler.frontend import tflite
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
+from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.compiler.frontend.tflite.convert import convert
 from edgepack.compiler.frontend.tflite.model_file import read_model
 from edgepack.compiler.frontend.tflite.schema import schema
@@ -248,3 +252,22 @@ def test_a_model_need_not_have_a_buffer(tmp_path: Path) -> None:
     builder.Finish(writer.model.Pack(builder), b"TFL3")
     case = Case(bytes(builder.Output()), tmp_path)
     np.testing.assert_array_equal(case.expected["y"], 2 * case.inputs["x"])
+
+
+@pytest.mark.parametrize("scale", [None, 0.1])
+def test_sizes_that_are_an_input_are_those_of_the_file(scale: float | None, tmp_path: Path) -> None:
+    """As tests of TensorFlow Lite Micro have it, which does not read them; LiteRT was given any numbers."""
+    writer, kind = Writer(), "float32" if scale is None else "int8"
+    sizes = writer.tensor([4], "int32", name="sizes")
+    x = writer.tensor([1, 3, 3, 2], kind, scale, name="x")
+    numbers = np.random.default_rng(2).integers(-127, 127, [4, 2, 2, 2]).astype(kind)
+    w = writer.tensor([4, 2, 2, 2], kind, scale, data=numbers)
+    y = writer.tensor([1, 6, 6, 4], kind, scale, name="y")
+    writer.operator("TRANSPOSE_CONV", [sizes, w, x], [y], 3, strideH=2, strideW=2)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(writer.finished([sizes, x], [y]))
+    notes = tflite.prepare(path, ImportOptions(), tmp_path)
+    assert any("'sizes' says the shape of a result, which is [1, 6, 6, 4]" in note for note in notes)
+    tflite.record(path, ImportOptions(), tmp_path, seed=1, inputs={})
+    recorded = json.loads((tmp_path / RECORDED / "recorded.json").read_text(encoding="utf-8"))
+    assert recorded["reference"] == "LiteRT, reference kernels"

@@ -134,6 +134,8 @@ def _sizes(emitter: Emitter, operator: Operator) -> tuple[int, int]:
     """Rows and columns of a transposed convolution's result: an operand, or what the file says."""
     shape = emitter.known(emitter.value(operator.inputs[0]))
     given = emitter.tensors[operator.outputs[0]].shape if shape is None else shape
+    if shape is None:
+        emitter.assumed[operator.inputs[0]] = tuple(int(n) for n in given)
     if len(given) != 4:
         raise UnsupportedFormError(f"a result of {len(given)} dimensions")
     return int(given[1]), int(given[2])

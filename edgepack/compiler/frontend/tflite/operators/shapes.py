@@ -30,6 +30,8 @@ def _reshape(emitter: Emitter, operator: Operator) -> None:
     given = emitter.known(emitter.value(operator.inputs[1])) if emitter.tensor(operator, 1) else None
     if given is not None and given.ndim == 1:
         shape = [int(n) for n in given]
+    elif given is None and emitter.tensor(operator, 1) is not None:
+        emitter.assumed[operator.inputs[1]] = tuple(shape)
     if shape.count(-1) == 1:
         rest = math.prod(n for n in shape if n != -1)
         shape[shape.index(-1)] = count // max(rest, 1)
