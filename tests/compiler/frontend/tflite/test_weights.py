@@ -56,9 +56,8 @@ def layer(
     operands = [x, writer.tensor(shape, weights, scales, zero, axis, content)]
     if bias:
         scale = None if bias == "float32" else np.float32(0.05) * scales
-        operands.append(
-            writer.tensor([FILTERS], bias, scale, data=random.integers(-300, 300, FILTERS).astype(bias))
-        )
+        added = random.integers(-300, 300, FILTERS) / (300 if bias == "float32" else 1)
+        operands.append(writer.tensor([FILTERS], bias, scale, data=added.astype(bias)))
     y = writer.tensor(result, data, name="y", **(scaled and {**scaled, "scale": 0.1}))
     if "CONV" in kind:
         options |= {"strideH": 1, "strideW": 1, "dilationHFactor": 1, "dilationWFactor": 1}
