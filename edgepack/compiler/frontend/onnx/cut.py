@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from edgepack.plan.dtypes import DTYPE_BYTES
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["cut", "declared_values", "node_reads", "open_model", "static_shape"]
+__all__ = ["cut", "declared_values", "node_reads", "open_model", "split_names", "static_shape"]
 
 
 def open_model(path: Path, options: ImportOptions, notes: list[str] | None = None) -> onnx.ModelProto:
@@ -107,8 +107,8 @@ def cut(model: onnx.ModelProto, options: ImportOptions) -> None:
     graph = model.graph
     declared = {value.name: value for value in graph.value_info}
     known = {*_tensors(graph), *(tensor.name for tensor in graph.initializer)}
-    inputs, dtypes = _with_dtypes(_split(options.inputs, known), known)
-    outputs = _split(options.outputs, known) or [value.name for value in graph.output]
+    inputs, dtypes = _with_dtypes(split_names(options.inputs, known), known)
+    outputs = split_names(options.outputs, known) or [value.name for value in graph.output]
     _check_names(model, inputs, outputs)
     own = {value.name: value for value in (*graph.input, *graph.output)}
     if inputs:
@@ -152,7 +152,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (name for node in graph.node for name in node.output if name)
 
 
-def _split(texts: Sequence[str], known: set[str]) -> list[str]:
+def split_names(texts: Sequence[str], known: Collection[str]) -> list[str]:
     """The names in texts that hold one or several, with commas between them."""
     parts = [[text] if text in known else [part.strip() for part in text.split(",")] for text in texts]
     return list(dict.fromkeys(name for part in parts for name in part))

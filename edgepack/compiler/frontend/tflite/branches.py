@@ -1,4 +1,4 @@
-"""``IF`` and ``WHILE``: what they call stands with them, or in their place.
+"""``IF``, ``WHILE`` and composites: what they call stands with them, or in their place.
 
 Short branches are both computed, and what the condition says is taken; they have no effects. Others stay, and
 are taken or not when the model runs, as is the body of a ``WHILE``.
@@ -58,6 +58,8 @@ class _Resolver:
                 operators += self._if(one, tensors, level)
             elif one.kind == "WHILE" and not one.custom:
                 operators += self._while(one, tensors, level)
+            elif one.kind == "STABLEHLO_COMPOSITE" and not one.custom:
+                operators += self._composite(one, tensors, level)
             else:
                 operators.append(one)
         return replace(given, tensors=tuple(tensors.all), operators=tuple(operators))
@@ -101,6 +103,28 @@ class _Resolver:
             outputs=(again, *body.outputs),
         )
         return [*before, replace(call, inputs=(first, *call.inputs), graphs=(whole,))]
+
+    def _composite(self, call: Operator, tensors: _Tensors, level: int) -> list[Operator]:
+        """What a converter kept together, for whoever has a kernel for all of it: its parts."""
+        sizes = len(call.inputs), len(call.outputs)
+        graph = self._called(call, "decompositionSubgraphIndex", sizes, level)
+        made, results = self._inlined(graph, call.inputs, tensors, call.index)
+        computed = {index for one in made for index in one.outputs}
+        own, copies = dict[int, int](), list[Operator]()
+        for index, result in zip(call.outputs, results, strict=True):
+            if result in computed and result not in own:
+                own[result] = index
+            else:  # an operand, or a result that is returned twice
+                copies.append(Operator(call.index, "RESHAPE", 1, (own.get(result, result),), (index,)))
+        moved = [
+            replace(
+                one,
+                inputs=tuple(own.get(index, index) for index in one.inputs),
+                outputs=tuple(own.get(index, index) for index in one.outputs),
+            )
+            for one in made
+        ]
+        return [*moved, *copies]
 
     def _called(self, call: Operator, option: str, sizes: tuple[int, int], level: int) -> Subgraph:
         """A graph that a call names, which takes and returns so many tensors."""

@@ -35,7 +35,8 @@ class Constants:
     def array(
         self, buffer: int, dtype: str, shape: tuple[int, ...], name: str, sparsity: Any
     ) -> NDArray[Any] | None:
-        """The constant that a tensor is; None of one that is computed.
+        """The constant that a tensor is; None of one that is computed: the first buffer says that, and need
+        be neither empty nor there.
 
         Raises:
             DamagedError: there is no such buffer, it does not fit the tensor's shape, or all constants take
@@ -43,9 +44,9 @@ class Constants:
         """
         import numpy as np
 
-        if not 0 <= buffer < len(self._buffers):
+        if buffer and not 0 <= buffer < len(self._buffers):
             raise DamagedError(f"tensor {name!r} has a buffer {buffer} of {len(self._buffers)}")
-        content = self._buffers[buffer]
+        content = self._buffers[buffer] if buffer else b""
         if dtype in _NO_NUMBERS or (not content and 0 not in shape):
             return None
         if dtype in {"int4", "uint4", "int2"} and sparsity is None:

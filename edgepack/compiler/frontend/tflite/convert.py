@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Converted", "convert", "converters", "unconverted"]
 
 
+#: Places of operands that need not be given: biases, a shape, a value to pad with, parts of a cell.
+_MAY_BE_LEFT_OUT: Mapping[str, range] = {
+    "CONV_2D": range(2, 3),
+    "CONV_3D": range(2, 3),
+    "DEPTHWISE_CONV_2D": range(2, 3),
+    "FULLY_CONNECTED": range(2, 3),
+    "PADV2": range(2, 3),
+    "RESHAPE": range(1, 2),
+    "SVDF": range(3, 4),
+    "TRANSPOSE_CONV": range(3, 4),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": range(1, 24),
+}
+
+
 @dataclass(frozen=True)
 class Converted:
     """A model that was converted.
@@ -37,6 +51,8 @@ class Converted:
         subgraph: what was converted, whose tensors beyond the file's stand for variables.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
         source: what was read of the file.
+        assumed: what inputs that say the sizes of a result were taken to be, by name.
+        foreign: kinds of operators in forms that LiteRT has no kernel for: it must not be given the model.
     """
 
     model: onnx.ModelProto
@@ -46,6 +62,8 @@ class Converted:
     subgraph: Subgraph
     hybrid: int
     source: Model
+    foreign: frozenset[str] = frozenset()
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[str, int]:
@@ -107,6 +125,8 @@ def convert(model: Model) -> Converted:
         subgraph,
         emitter.hybrid,
         model,
+        frozenset(emitter.foreign),
+        {subgraph.tensors[i].name: emitter.assumed[i] for i in subgraph.inputs if i in emitter.assumed},
     )
 
 
@@ -151,6 +171,9 @@ def _converted(emitter: Emitter, operator: Operator, refused: dict[str, list[str
         return f"{operator.kind}: no converter for it"
     if any(emitter.tensors[i].in_blocks for i in (*operator.inputs, *operator.outputs) if i != LEFT_OUT):
         return f"{operator.kind}: integers that are quantised in blocks, or along several axes"
+    allowed = _MAY_BE_LEFT_OUT.get(operator.kind, range(0))
+    if any(i == LEFT_OUT and place not in allowed for place, i in enumerate(operator.inputs)):
+        return f"{operator.kind}: an operand that is left out"
     try:
         if operator.graphs:
             write_control_flow(emitter, operator, lambda inner, graph: _write(inner, graph, refused))

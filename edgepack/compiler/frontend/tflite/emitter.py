@@ -30,12 +30,18 @@ class Emitter:
         subgraph: whose tensors are meant by their indices.
 
     Attributes:
-        tensors: of the subgraph.
+        tensors: of the subgraph, with the shapes that their values have, whatever the file says of those
+            that are computed.
         hybrid: layers of floats whose weights are integers (dynamic-range quantisation).
+        foreign: kinds of operators in forms that LiteRT has no kernel for (TensorFlow Lite Micro has some),
+            and must not be given: it refuses them, or reads what is not there. Graphs inside share it.
+        assumed: what operands that are computed, or given, were taken to be, by the indices of their tensors:
+            sizes of a result, which the file says too.
     """
 
     def __init__(self, subgraph: Subgraph) -> None:
-        self.tensors, self.hybrid = subgraph.tensors, 0
+        self.tensors, self.hybrid, self.foreign = list(subgraph.tensors), 0, set[str]()
+        self.assumed: dict[int, tuple[int, ...]] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._types: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
@@ -60,6 +66,8 @@ class Emitter:
         Raises:
             KeyError: nothing computed it.
         """
+        if index == LEFT_OUT:
+            raise KeyError("an operand is read that is left out")
         if index not in self._names:
             data = self.tensors[index].data
             if data is None:
@@ -198,6 +206,7 @@ class Emitter:
         tensor = self.tensors[index]
         if self.dtype(name) != np.dtype(tensor.dtype):
             name = self.cast(name, tensor.dtype)
+        self._settle(index, self.shape(name))
         if name in self._known:
             self._names[index] = name
             return
@@ -231,6 +240,10 @@ class Emitter:
             self._computed.discard(name)
             self._names[index] = self.const(array)
 
+    def _settle(self, index: int, shape: Sequence[int]) -> None:
+        if self.tensors[index].shape != tuple(shape):
+            self.tensors[index] = replace(self.tensors[index], shape=tuple(shape))
+
     def output(self, index: int, name: str) -> str:
         """A tensor's value is an output of the graph, if it can under this name; its name.
 
@@ -259,7 +272,7 @@ class Emitter:
         """
         tensors = (replace(one, name=f"{self._prefix}/{called}/{one.name}") for one in graph.tensors)
         inner = Emitter(replace(graph, tensors=tuple(tensors)))
-        inner._prefix = f"{self._prefix}/{called}"
+        inner._prefix, inner.foreign = f"{self._prefix}/{called}", self.foreign
         return inner
 
     def reads(self, index: int, outer: Emitter, name: str) -> None:
@@ -267,6 +280,7 @@ class Emitter:
         import numpy as np
 
         known = outer.known(name)
+        self._settle(index, outer.shape(name))
         if known is not None:
             self._names[index] = self.const(np.asarray(known))
             return
@@ -277,6 +291,7 @@ class Emitter:
         """A tensor is an input of this graph, of a shape and type of its caller; its declaration."""
         name = self.tensors[index].name
         self._names[index] = name
+        self._settle(index, shape)
         return self.declared(name, shape, dtype)
 
     def declared(self, name: str, shape: Sequence[int], dtype: Any) -> onnx.ValueInfoProto:

@@ -176,6 +176,8 @@ class UnrepresentableError(ValueError):
 
 def _multiplier(factor: float, largest: int, results: int, *, split: bool) -> tuple[int, int]:
     """Multiplier and shift with ``round(x * multiplier / 2**shift) == round(x * factor)``."""
+    if not factor:  # of a channel whose weights are all 0
+        return 0, 1
     own = max(largest, 1).bit_length()
     for bits in (min(61 - own + SPLIT, 62),) if split else (31, 61 - own):  # 31: products of 32 bits by 32
         shift = bits - math.frexp(factor)[1]

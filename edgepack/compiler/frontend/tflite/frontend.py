@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
 from edgepack.compiler.frontend.named_errors import errors_name
 from edgepack.compiler.frontend.states import state_warnings
 from edgepack.compiler.frontend.tflite.convert import Converted, convert, unconverted
+from edgepack.compiler.frontend.tflite.cut import cut_behind
 from edgepack.compiler.frontend.tflite.model_file import IDENTIFIER, read_model
 from edgepack.compiler.frontend.tflite.reference import check_interpreter, record_interpreter
 from edgepack.compiler.frontend.tflite.resized import resized
@@ -111,9 +112,10 @@ def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...
     with errors_name(model, prepared.file):
         notes = onnx_frontend.prepare(prepared.file, prepared.options, folder)
     _note_own_tensors(folder / "signature.json", prepared.converted)
-    states = [(state.name, state.returned_as) for state in prepared.converted.states]
+    found = prepared.converted
+    states = [(state.name, state.returned_as) for state in found.states]
     kept = state_warnings("the model keeps {} between runs", "variable", states)
-    return (*notes, *_hybrid(prepared.converted), *kept)
+    return (*notes, *_hybrid(found), *_assumed(found), *kept)
 
 
 def record(
@@ -153,7 +155,7 @@ def _prepared(model: Path, options: ImportOptions, folder: Path) -> _Prepared:
             hint="Convert it to ONNX, or leave out the operators with --outputs.",
         )
     shapes = {name: tuple(shape) for name, shape in options.shapes.items()}
-    converted = _converted(model, tuple(sorted(shapes.items())), options.batch)
+    converted = _converted(model, tuple(sorted(shapes.items())), options.batch, tuple(options.outputs or ()))
     file = folder / _CONVERTED
     if not file.exists():
         import onnx
@@ -164,9 +166,11 @@ def _prepared(model: Path, options: ImportOptions, folder: Path) -> _Prepared:
 
 
 @lru_cache(maxsize=1)
-def _converted(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], batch: int) -> Converted:
-    """The model as ONNX; once for each job."""
-    return convert(resized(read_model(model), dict(shapes), batch))
+def _converted(
+    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], batch: int, outputs: tuple[str, ...]
+) -> Converted:
+    """The model, or what of it computes some tensors, as ONNX; once for each job."""
+    return convert(resized(cut_behind(read_model(model), outputs), dict(shapes), batch))
 
 
 def _note_own_tensors(file: Path, converted: Converted) -> None:
@@ -185,4 +189,12 @@ def _hybrid(converted: Converted) -> Iterator[str]:
             f"Dynamic-range quantisation: the weights of {layers} are int8, and are multiplied as float32 "
             "here: nearer to the trained model than LiteRT's own kernels, with params four times as large as "
             "the file's."
+        )
+
+
+def _assumed(converted: Converted) -> Iterator[str]:
+    for name, sizes in converted.assumed.items():
+        yield (
+            f"Sizes: the input {name!r} says the shape of a result, which is {list(sizes)} as in the file, "
+            "whatever it is given: the bundle does not read it."
         )

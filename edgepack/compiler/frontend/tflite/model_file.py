@@ -199,29 +199,37 @@ def _tensor(index: int, read: Any, name: str, constants: Constants) -> Tensor:
         dtype,
         shape,
         tuple(axis for axis, extent in enumerate(signature) if extent < 0),
-        _quantisation(read.quantization, dtype, shape, name),
+        _quantisation(read.quantization, dtype, shape, name, is_constant=data is not None),
         data,
         bool(read.isVariable) and data is None,
         read.quantization is not None and read.quantization.details is not None,
     )
 
 
-def _quantisation(read: Any, dtype: str, shape: tuple[int, ...], name: str) -> Quantisation | None:
+def _quantisation(
+    read: Any, dtype: str, shape: tuple[int, ...], name: str, *, is_constant: bool
+) -> Quantisation | None:
+    """What a tensor's integers mean; of floats a file may say anything, which no kernel reads.
+
+    A vector has one axis, whatever axis older converters left there: that of the weights whose bias it is.
+    Weights of which all are 0 along a channel have the scale 0 there.
+    """
     import numpy as np
 
-    if read is None or read.scale is None or not len(read.scale):
+    if read is None or read.scale is None or not len(read.scale) or "int" not in dtype:
         return None
     scale = np.asarray(read.scale, np.float32)
     zero = np.zeros(scale.size, np.int64)
     if read.zeroPoint is not None and len(read.zeroPoint):
         zero = np.asarray(read.zeroPoint, np.int64)
-    axis = int(read.quantizedDimension)
+    axis = int(read.quantizedDimension) if len(shape) > 1 and scale.size > 1 else 0
     if zero.size == 1 and scale.size > 1:
         zero = np.repeat(zero, scale.size)
     if scale.size > 1 and (not 0 <= axis < len(shape) or shape[axis] != scale.size):
         raise DamagedError(f"tensor {name!r} of {list(shape)} has {scale.size} scales along axis {axis}")
-    if zero.size != scale.size or not np.isfinite(scale).all() or (scale <= 0).any():
+    least_is_there = (scale >= 0).all() if is_constant and scale.size > 1 else (scale > 0).all()
+    if zero.size != scale.size or not np.isfinite(scale).all() or not least_is_there:
         raise DamagedError(f"tensor {name!r} has no valid scales")
     if dtype in _ZERO_POINTS and not (abs(zero) <= _ZERO_POINTS[dtype]).all():
         raise DamagedError(f"tensor {name!r} of {dtype} has the zero point {int(abs(zero).max())}")
-    return Quantisation(scale, zero, axis if scale.size > 1 else 0)
+    return Quantisation(scale, zero, axis)

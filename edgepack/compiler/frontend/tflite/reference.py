@@ -54,8 +54,8 @@ def record_interpreter(
     seed: int,
     inputs: Mapping[str, Path],
 ) -> tuple[str, ...]:
-    """Write recorded data to ``folder / "recorded"``. A part of a model (``options.inputs``) is computed by
-    ONNX's own evaluator, with integers all the same.
+    """Write recorded data to ``folder / "recorded"``. A part of a model (``options.inputs``), and one in
+    forms that LiteRT has no kernels for, is computed by ONNX's own evaluator, with integers all the same.
 
     Args:
         converted: what the TFLite file became.
@@ -74,17 +74,21 @@ def record_interpreter(
     specs = [_spec(value) for value in bound.graph.input]
     given = {name: user_input(name, file, specs) for name, file in inputs.items()}
     arrays = {**random_inputs(bound, seed), **given}
+    arrays.update(_assumed(converted, arrays))
     wanted = [value.name for value in bound.graph.output]
     about: dict[str, Any] = {}
     own = {converted.subgraph.tensors[index].name for index in converted.subgraph.inputs}
     states = {state.name for state in converted.states}
-    if not options.inputs and not options.const and own >= arrays.keys() and not states & given.keys():
+    whole = not options.inputs and not options.const and own >= arrays.keys() and not states & given.keys()
+    if whole and not converted.foreign:
         arrays, results = _interpreted(converted, arrays, wanted, seed)
         source = SOURCE
         about = _record_ends(converted, bound, arrays, given, folder / RECORDED)
     else:
         initial = {state.name: state.initial for state in converted.states if state.name in arrays}
         arrays = {**arrays, **initial, **given}
+        if whole:
+            arrays.update(_states_later(converted, bound, arrays, seed))
         results = dict(zip(wanted, evaluate(bound, arrays), strict=True))
         source = "onnx.reference, the arithmetic of LiteRT's reference kernels"
     limits = _limits(bound, results)
@@ -129,8 +133,9 @@ def _record_ends(
 
 def check_interpreter(path: Path, converted: Converted, folder: Path) -> None:
     """Put what LiteRT's reference kernels compute of recorded inputs in the place of ONNX Runtime's outputs.
-    Of a part of the model, and of another one (``options.const``), these stay. So they do with dynamic-range
-    quantisation, whose kernels round activations to bytes: these have to be near.
+    Of a part of the model, of another one (``options.const``), and of one in forms that LiteRT has no kernel
+    for these stay. So they do with dynamic-range quantisation, whose kernels round activations to bytes:
+    these have to be near.
 
     Args:
         folder: with the recorded data of the converted model.
@@ -140,10 +145,11 @@ def check_interpreter(path: Path, converted: Converted, folder: Path) -> None:
     """
     inputs = read_inputs(folder / RECORDED)
     names = {converted.subgraph.tensors[index].name: index for index in converted.subgraph.inputs}
-    if converted.states or inputs.keys() != names.keys():
+    if converted.states or converted.foreign or inputs.keys() != names.keys():
         return
     recorded = json.loads((folder / RECORDED / "recorded.json").read_text(encoding="utf-8"))
     tensors = {tensor.name: tensor.index for tensor in converted.subgraph.tensors} | converted.places
+    inputs |= _assumed(converted, inputs)
     places = {names[name]: array for name, array in inputs.items()}
     interpreter = Interpreter(checked_copy(converted.source), places)
     interpreter.run(places)
@@ -166,6 +172,33 @@ def _spec(value: Any) -> TensorSpec:
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     return TensorSpec(value.name, str(dtype), tuple(dim.dim_value for dim in tensor.shape.dim))
+
+
+def _assumed(converted: Converted, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Inputs that say the sizes of a result as the conversion took them to be: no other run is the same."""
+    import numpy as np
+
+    known = converted.assumed.items()
+    return {name: np.asarray(sizes, arrays[name].dtype) for name, sizes in known if name in arrays}
+
+
+def _states_later(
+    converted: Converted, bound: Any, arrays: Mapping[str, NDArray[Any]], seed: int
+) -> dict[str, NDArray[Any]]:
+    """States as some runs leave them whose inputs are shuffled, by the names of the inputs that they are; as
+    they were given where the model's outputs have them not."""
+    import numpy as np
+
+    outputs = [value.name for value in bound.graph.output]
+    states = {state.name: state.returned_as for state in converted.states if state.returned_as in outputs}
+    random, kept = np.random.default_rng(seed), {name: arrays[name] for name in states}
+    for _ in range(_EARLIER_RUNS if states else 0):
+        shuffled = {
+            name: random.permutation(array.ravel()).reshape(array.shape) for name, array in arrays.items()
+        }
+        made = dict(zip(outputs, evaluate(bound, {**shuffled, **kept}), strict=True))
+        kept = {name: made[returned] for name, returned in states.items()}
+    return kept
 
 
 def _interpreted(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed: pip insta
 
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.compiler.frontend.tflite.convert import convert, converters
+from edgepack.compiler.frontend.tflite.flatbuffer import read_tables
 from edgepack.compiler.frontend.tflite.model_file import read_model
 from edgepack.errors import ModelError
 from tests.support.tflite import Case, assert_same
@@ -173,4 +175,16 @@ def test_a_variable_of_texts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(writer.finished([x], [y]))
     with pytest.raises(ModelError, match="variable 'state' is of string"):
+        convert(read_model(path))
+
+
+def test_cells_without_an_activation_function_are_refused(tmp_path: Path) -> None:
+    """LiteRT's kernel then multiplies by what another gate left in its memory."""
+    model = read_tables(drawn("UNIDIRECTIONAL_SEQUENCE_LSTM", 1))
+    model.subgraphs[0].operators[0].builtinOptions.fusedActivationFunction = 0
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(bytes(builder.Output()))
+    with pytest.raises(ModelError, match="cells without an activation function"):
         convert(read_model(path))

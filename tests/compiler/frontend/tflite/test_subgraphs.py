@@ -144,3 +144,29 @@ def _dtypes(content: bytes, folder: Path) -> bytes:
     """The types of a model's inputs, as text."""
     case = Case(content, folder)
     return " ".join(spec.dtype for spec in case.converted.inputs).encode()
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_composite_is_its_parts(plain: bool, tmp_path: Path) -> None:
+    """As converters of PyTorch and JAX keep a norm together, without a shape of the result. LiteRT gets no
+    attributes, which nobody looked at; where a result is there twice, or an operand, it computes others."""
+    writer = Writer()
+    x = writer.tensor([2, 3], "float32", name="x")
+    results = [writer.tensor([2, 3], "float32", name=f"r{place}") for place in range(1 if plain else 3)]
+    total = writer.tensor([2, 3], "float32", name="total")
+    options = {"name": b"norm", "decompositionSubgraphIndex": 1, "compositeAttributes": [255] * 9}
+    writer.operator("STABLEHLO_COMPOSITE", [x], results, 1, "StableHLOComposite", **options)
+    writer.operator("ADD", [results[0], x], [total], 1)
+    writer.next_subgraph([x], [total, *results[1:]])
+    inner, squares, norm = (writer.tensor([2, 3], "float32", name=name) for name in ("x", "squares", "norm"))
+    writer.operator("MUL", [inner, inner], [squares], 1)
+    writer.operator("SQRT", [squares], [norm], 1)
+    main = writer.model.subgraphs[0]
+    main.tensors[results[0]].shape, main.tensors[results[0]].shapeSignature = [1, 1], [-1, -1]
+    case = Case(writer.finished([inner], [norm, norm, inner][: len(results)]), tmp_path)
+    found = evaluate(case.converted.model, case.inputs)
+    x_, size = case.inputs["x"], np.abs(case.inputs["x"])
+    for made, wanted in zip(found, (size + x_, size, x_), strict=False):
+        np.testing.assert_allclose(made, wanted, atol=1e-6)
+    if plain:
+        assert_same({"total": found[0]}, case.expected, "composite")

@@ -192,6 +192,7 @@ DRAWN: dict[str, Draw] = {
     "QUANTIZE": _quantize,
     "RELU": _unary("RELU"),
     "RELU6": _unary("RELU6"),
+    "RELU_0_TO_1": _unary("RELU_0_TO_1"),
     "RELU_N1_TO_1": _unary("RELU_N1_TO_1"),
     "ROUND": _unary("ROUND", bytes_too=False),
     "RSQRT": _unary("RSQRT"),

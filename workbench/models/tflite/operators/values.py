@@ -30,7 +30,7 @@ Random = np.random.Generator
 Draw = Callable[[Random], bytes]
 
 #: Versions of operators of bytes that are not 2.
-VERSIONS = {"ELU": 1, "EXPAND_DIMS": 1, "HARD_SWISH": 1, "RELU_N1_TO_1": 1, "RESHAPE": 1}
+VERSIONS = {"ELU": 1, "EXPAND_DIMS": 1, "HARD_SWISH": 1, "RELU_0_TO_1": 1, "RELU_N1_TO_1": 1, "RESHAPE": 1}
 
 #: Fused activation functions: none, ReLU, ReLU between -1 and 1, ReLU6.
 ACTIVATIONS = (0, 1, 2, 3)

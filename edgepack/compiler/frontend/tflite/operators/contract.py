@@ -27,6 +27,13 @@ __all__ = [
 Converter = Callable[[Emitter, Operator], None]
 
 
+#: Operators that move elements, and that LiteRT refuses if the result has another scale.
+_OF_ONE_SCALE = {
+    "BATCH_TO_SPACE_ND", "EXPAND_DIMS", "FILL", "MIRROR_PAD", "PACK", "PAD", "PADV2", "SPACE_TO_BATCH_ND",
+    "UNPACK",
+}  # fmt: skip
+
+
 class UnsupportedFormError(ValueError):
     """A form of an operator that is not converted; the text says which."""
 
@@ -57,8 +64,8 @@ def check_scaled(*tensors: Tensor, words: bool = False) -> None:
             raise UnsupportedFormError(f"operands of {tensor.dtype} that have no scale")
 
 
-def same_quantisation(a: Tensor, b: Tensor) -> bool:
-    """Whether integers of both mean the same."""
+def same_quantisation(a: Tensor, b: Tensor, off_by: float = 0.0) -> bool:
+    """Whether integers of both mean the same; their scales may be off by as much."""
     if a.dtype != b.dtype:
         return False
     if a.quantisation is None or b.quantisation is None:
@@ -66,7 +73,7 @@ def same_quantisation(a: Tensor, b: Tensor) -> bool:
     return (
         a.quantisation.single
         and b.quantisation.single
-        and float(a.quantisation.scale[0]) == float(b.quantisation.scale[0])
+        and abs(float(a.quantisation.scale[0]) - float(b.quantisation.scale[0])) <= off_by
         and int(a.quantisation.zero[0]) == int(b.quantisation.zero[0])
     )
 
@@ -95,15 +102,19 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def moved(emitter: Emitter, operator: Operator, made: str, source: int = 0, result: int = 0) -> None:
-    """A result with elements of an operand, which mean the same.
+    """A result with elements of an operand, as they are: where a file says another scale behind most such
+    operators, LiteRT's kernels do not look at it.
 
     Args:
         source, result: places among the operator's inputs and outputs.
 
     Raises:
-        UnsupportedFormError: their scales differ.
+        UnsupportedFormError: their types differ, or their scales where the kernel wants one.
     """
     index = operator.outputs[result]
-    if not same_quantisation(emitter.tensors[operator.inputs[source]], emitter.tensors[index]):
+    given, wanted = emitter.tensors[operator.inputs[source]], emitter.tensors[index]
+    if given.dtype != wanted.dtype or (
+        operator.kind in _OF_ONE_SCALE and not same_quantisation(given, wanted)
+    ):
         raise UnsupportedFormError("another scale behind it than before")
     emitter.result(index, made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ __all__ = [
     "Window",
     "activated",
     "dequantised",
+    "extents_of",
     "multiplier_of_products",
     "padding_of",
     "requantised_sums",
@@ -34,6 +36,9 @@ __all__ = [
 
 #: The schema's number of the padding SAME; VALID is 1.
 SAME = 0
+
+#: The schema's number of the type int32.
+_INT32 = 2
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def _convolved(
     x = centred(emitter, operator.inputs[0]) if integers else emitter.value(operator.inputs[0])
     w = emitter.transpose(weights_of(emitter, operator, image, weights), axes)
     first = emitter.channels_first(x)
-    rows, columns = _extents(image.shape[1:3], window)
+    rows, columns = extents_of(image.shape[1:3], window)
     shape = (image.shape[0], emitter.shape(w)[0], rows, columns)
     made = emitter.op("Conv", first, w, shape=shape, group=groups, **window.attributes())
     sums = with_bias(emitter, operator, emitter.channels_last(made))
@@ -142,7 +147,7 @@ def _convolved(
     emitter.result(operator.outputs[0], requantised_sums(emitter, operator, sums, (image, weights, result)))
 
 
-def _extents(extents: Sequence[int], window: Window) -> list[int]:
+def extents_of(extents: Sequence[int], window: Window) -> list[int]:
     """Rows and columns of what a window makes."""
     made = []
     for axis in (0, 1):
@@ -160,23 +165,59 @@ def weights_of(emitter: Emitter, operator: Operator, data: Tensor, weights: Tens
 
     name = emitter.value(operator.inputs[1])
     known = emitter.known(name)
+    if operator.kind == "CONV_2D" and emitter.tensor(operator, 2) is None:
+        emitter.foreign.add(operator.kind)  # LiteRT wants a bias
     if is_quantised(data):
-        if known is None or weights.quantisation is None or weights.dtype not in {"int8", "uint8", "int4"}:
+        if known is None or weights.quantisation is None:
             raise UnsupportedFormError(f"weights of {weights.dtype} that are computed, or not quantised")
-        if not weights.quantisation.single and weights.quantisation.zero.any():
-            raise UnsupportedFormError("zero points of weights by channel")
+        _check_weights(operator, data, weights)
         return emitter.const(known.astype(np.int32) - np.int32(weights.quantisation.zero[0]))
     if weights.quantisation is not None and known is not None and known.dtype.kind in "iu":
         emitter.hybrid += 1
+        if not _has_hybrid_kernel(operator, weights, single=weights.quantisation.single):
+            emitter.foreign.add(operator.kind)
         return emitter.const(dequantised(known, weights))
     return emitter.cast(name, np.float32)
 
 
+def _has_hybrid_kernel(operator: Operator, weights: Tensor, *, single: bool) -> bool:
+    """Whether LiteRT reads such weights beside floats as what they are."""
+    if operator.kind == "DEPTHWISE_CONV_2D":
+        return weights.dtype == "int8" and not single
+    if operator.kind == "CONV_2D":
+        return weights.dtype in {"int8", "int4"} or (weights.dtype == "uint8" and single)
+    return True
+
+
+#: Types of weights that LiteRT's kernels of integers read as what they are, by the data's.
+_WEIGHTS = {"int8": {"int8", "int4"}, "int16": {"int8", "int4"}, "uint8": {"uint8"}}
+
+
+def _check_weights(operator: Operator, data: Tensor, weights: Tensor) -> None:
+    """Refuses what LiteRT's kernels of integers read as something else than the file says, without a word."""
+    assert weights.quantisation is not None
+    dense, signed = operator.kind == "FULLY_CONNECTED", data.dtype != "uint8"
+    known = _WEIGHTS[data.dtype] | ({"int2"} if dense and signed else set())
+    if operator.kind == "DEPTHWISE_CONV_2D" and data.dtype == "int16":
+        known = {"int8"}
+    if weights.dtype not in known:
+        raise UnsupportedFormError(f"weights of {weights.dtype} for data of {data.dtype}")
+    if weights.quantisation.zero.any() and not (weights.quantisation.single and (dense or not signed)):
+        raise UnsupportedFormError(f"zero points of weights of {weights.dtype}, which LiteRT does not read")
+    if not (weights.quantisation.single or signed):
+        raise UnsupportedFormError("scales by channel of uint8")
+
+
 def dequantised(known: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    """Integers as the floats that they mean: weights of dynamic-range quantisation."""
+    """Integers as the floats that they mean: weights of dynamic-range quantisation. From before files had
+    int8 there are some of uint8 that are int8, as LiteRT reads them."""
     import numpy as np
 
     assert tensor.quantisation is not None
+    if tensor.dtype == "uint8":
+        if tensor.quantisation.zero.any():
+            raise UnsupportedFormError("weights of uint8 with a zero point beside floats")
+        known = known.view(np.int8)
     along = [-1 if axis == tensor.quantisation.axis else 1 for axis in range(known.ndim)]
     zero, scale = (
         value.reshape(along if value.size > 1 else ())
@@ -200,7 +241,10 @@ def with_bias(emitter: Emitter, operator: Operator, sums: str, place: int = 2) -
         name = emitter.cast(name, "int32")
     elif bias.dtype != ("float32" if emitter.dtype(sums).kind == "f" else "int32"):
         raise UnsupportedFormError(f"a bias of {bias.dtype}")
-    return emitter.op("Add", sums, emitter.reshape(name, [bias.shape[0]]))
+    count = emitter.shape(sums)[-1]
+    if math.prod(bias.shape) != count:  # of any shape: some converters write that of the result
+        raise UnsupportedFormError(f"a bias of {list(bias.shape)} for {count} sums")
+    return emitter.op("Add", sums, emitter.reshape(name, [count]))
 
 
 def _fits(numbers: NDArray[Any]) -> bool:
@@ -220,9 +264,15 @@ def requantised_sums(
     bound, words = _largest(emitter, operator), data.dtype == "int16"
     if words and bound >= 1 << 31:
         raise UnsupportedFormError("sums of int16 that do not fit into 32 bits")
-    how = "wide" if words and not _has_narrow_bias(emitter, operator) else "twice"
+    narrow = _has_narrow_bias(emitter, operator)
+    how = "wide" if words and not narrow else "twice"
+    if words and narrow and option(operator, "quantizedBiasType") != _INT32:
+        emitter.foreign.add(operator.kind)  # LiteRT reads pairs of them as int64
     if operator.kind == "FULLY_CONNECTED":
-        how = "once"
+        if words and narrow:
+            emitter.foreign.add(operator.kind)
+        else:
+            how = "once"
     return requantised(emitter, sums, factors, result, _activation(operator), bound, how=how)
 
 

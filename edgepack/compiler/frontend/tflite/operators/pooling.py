@@ -15,12 +15,20 @@ from edgepack.compiler.frontend.tflite.operators.contract import (
     option,
     same_quantisation,
 )
-from edgepack.compiler.frontend.tflite.operators.convolution import Window, activated, window_of
+from edgepack.compiler.frontend.tflite.operators.convolution import (
+    Window,
+    activated,
+    extents_of,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["CONVERTERS", "average", "window_and_extents"]
+
+#: What scales before and behind a window may differ by (``tensorflow/lite/kernels/pooling.cc``).
+_OFF_BY = 1e-6
 
 #: Of as many numbers of int16 float32 holds any sum.
 _MOST_WORDS = 512
@@ -33,7 +41,7 @@ def window_and_extents(emitter: Emitter, operator: Operator) -> tuple[Window, li
         raise UnsupportedFormError(f"an image of {len(image.shape)} dimensions")
     size = option(operator, "filterHeight"), option(operator, "filterWidth")
     window = window_of(operator, image.shape, size)
-    return window, list(emitter.tensors[operator.outputs[0]].shape[1:3])
+    return window, extents_of(image.shape[1:3], window)
 
 
 def _max_pool(emitter: Emitter, operator: Operator) -> None:
@@ -51,7 +59,7 @@ def _max_pool(emitter: Emitter, operator: Operator) -> None:
     if not is_quantised(tensor):
         emitter.result(operator.outputs[0], activated(emitter, made, activation))
         return
-    if not same_quantisation(tensor, result):
+    if not same_quantisation(tensor, result, _OFF_BY):
         raise UnsupportedFormError("another scale behind it than before")
     if activation:
         assert result.quantisation is not None
@@ -72,7 +80,7 @@ def _average_pool(emitter: Emitter, operator: Operator) -> None:
         made = average(emitter, x, window, extents)
         emitter.result(operator.outputs[0], activated(emitter, made, activation))
         return
-    if not same_quantisation(tensor, result) or result.quantisation is None:
+    if not same_quantisation(tensor, result, _OFF_BY) or result.quantisation is None:
         raise UnsupportedFormError("another scale behind it than before")
     counts = _counts(window, tensor.shape[1:3], extents)
     words = tensor.dtype == "int16"

@@ -105,7 +105,7 @@ def _one_hot(emitter: Emitter, operator: Operator) -> None:
     depth = int(constant(emitter, operator, 1).reshape(()))
     on, off = (emitter.reshape(emitter.value(index), []) for index in operator.inputs[2:4])
     rank = len(emitter.shape(places)) + 1
-    axis = axis_of(option(operator, "axis", -1), rank)
+    axis = axis_of(option(operator, "axis"), rank)
     shape = list(emitter.shape(places))
     classes = np.arange(depth, dtype=np.int64).reshape([-1 if n == axis else 1 for n in range(rank)])
     wide = emitter.reshape(places, [*shape[:axis], 1, *shape[axis:]])
@@ -138,6 +138,8 @@ def _reverse_sequence(emitter: Emitter, operator: Operator) -> None:
     shape = emitter.shape(x)
     time = axis_of(option(operator, "seqDim"), len(shape))
     batch = axis_of(option(operator, "batchDim"), len(shape))
+    if time == batch:
+        raise UnsupportedFormError(f"sequences along axis {time}, which is that of the batch")
     order = [batch, time, *(n for n in range(len(shape)) if n not in (batch, time))]
     near = emitter.transpose(x, order)
     count = emitter.shape(near)[1]

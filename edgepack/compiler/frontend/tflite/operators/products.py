@@ -3,8 +3,10 @@ of volumes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from edgepack.compiler.frontend.tflite.emitter import Emitter
-from edgepack.compiler.frontend.tflite.fixed_point import centred, requantised
+from edgepack.compiler.frontend.tflite.fixed_point import centred, requantised, zero_of
 from edgepack.compiler.frontend.tflite.model import Operator
 from edgepack.compiler.frontend.tflite.operators.contract import (
     Converter,
@@ -21,6 +23,9 @@ from edgepack.compiler.frontend.tflite.operators.convolution import (
     weights_of,
     with_bias,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["CONVERTERS"]
 
@@ -49,11 +54,29 @@ def _batch_matmul(emitter: Emitter, operator: Operator) -> None:
     shape = [*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]]
     made = emitter.op("MatMul", *operands, shape=shape)
     if integers:
-        if tensors[0].dtype == "int16" or not is_quantised(result):
-            raise UnsupportedFormError(f"operands of {tensors[0].dtype} with a result of {result.dtype}")
+        words = tensors[0].dtype == "int16"
+        types = (tensors[1].dtype, result.dtype)
+        if words and (types != ("int8", "int16") or any(zero_of(one) for one in (*tensors, result))):
+            raise UnsupportedFormError(f"operands of int16 and {types[0]} with a result of {types[1]}")
+        if not words and (tensors[0].dtype != tensors[1].dtype or not is_quantised(result)):
+            raise UnsupportedFormError(f"operands of {tensors[0].dtype} and {types[0]}")
+        if not all(one.quantisation and one.quantisation.single for one in (*tensors, result)):
+            raise UnsupportedFormError("several scales of an operand")
         factor = multiplier_of_products(tensors[0], tensors[1], result)
-        made = requantised(emitter, made, [factor], result, 0, 255 * 255 * left[-1])
+        largest = _largest_sum(emitter.known(operands[1]), left[-1]) if words else 255 * 255 * left[-1]
+        if largest >= 1 << 31:
+            raise UnsupportedFormError("sums of int16 that do not fit into 32 bits")
+        made = requantised(emitter, made, [factor], result, 0, largest, how="wide" if words else "twice")
     emitter.result(operator.outputs[0], made)
+
+
+def _largest_sum(columns: NDArray[Any] | None, count: int) -> int:
+    """A magnitude that no product of a row of ``count`` words with columns of bytes exceeds."""
+    import numpy as np
+
+    if columns is None:
+        return (1 << 15) * (1 << 7) * count
+    return (1 << 15) * int(np.abs(columns.astype(np.int64)).sum(-2).max(initial=0))
 
 
 def _transposed(emitter: Emitter, operator: Operator) -> None:
@@ -111,6 +134,8 @@ def _sizes(emitter: Emitter, operator: Operator) -> tuple[int, int]:
     """Rows and columns of a transposed convolution's result: an operand, or what the file says."""
     shape = emitter.known(emitter.value(operator.inputs[0]))
     given = emitter.tensors[operator.outputs[0]].shape if shape is None else shape
+    if shape is None:
+        emitter.assumed[operator.inputs[0]] = tuple(int(n) for n in given)
     if len(given) != 4:
         raise UnsupportedFormError(f"a result of {len(given)} dimensions")
     return int(given[1]), int(given[2])

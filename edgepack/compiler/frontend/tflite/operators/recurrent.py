@@ -129,6 +129,8 @@ def _lstm(emitter: Emitter, operator: Operator) -> None:
     if data.dtype != "float32":
         raise UnsupportedFormError(f"a sequence of {data.dtype}")
     weights = _floats(emitter, operator)
+    if not weights.activation:  # LiteRT's kernel leaves there what another gate left
+        raise UnsupportedFormError("cells without an activation function")
     plain = not any(weights.clips) and not weights.coupled and weights.projection is None
     if plain and weights.activation == _TANH:
         _as_onnx(emitter, operator, sequence, weights)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from edgepack.compiler.frontend.tflite.emitter import Emitter
-from edgepack.compiler.frontend.tflite.model import Operator
+from edgepack.compiler.frontend.tflite.model import Operator, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import (
     Converter,
     UnsupportedFormError,
@@ -30,6 +30,8 @@ def _reshape(emitter: Emitter, operator: Operator) -> None:
     given = emitter.known(emitter.value(operator.inputs[1])) if emitter.tensor(operator, 1) else None
     if given is not None and given.ndim == 1:
         shape = [int(n) for n in given]
+    elif given is None and emitter.tensor(operator, 1) is not None:
+        emitter.assumed[operator.inputs[1]] = tuple(shape)
     if shape.count(-1) == 1:
         rest = math.prod(n for n in shape if n != -1)
         shape[shape.index(-1)] = count // max(rest, 1)
@@ -64,9 +66,9 @@ def _transpose(emitter: Emitter, operator: Operator) -> None:
 def _concatenation(emitter: Emitter, operator: Operator) -> None:
     tensors = [emitter.tensors[i] for i in operator.inputs]
     result = emitter.tensors[operator.outputs[0]]
-    if any(not same_quantisation(tensor, result) for tensor in tensors):
+    if result.dtype != "uint8" and any(not same_quantisation(tensor, result) for tensor in tensors):
         raise UnsupportedFormError("parts of other scales than its result's")
-    values = [emitter.value(i) for i in operator.inputs]
+    values = [_part(emitter, i, tensor, result) for i, tensor in zip(operator.inputs, tensors, strict=True)]
     shape = list(emitter.shape(values[0]))
     axis = axis_of(option(operator, "axis"), len(shape))
     shape[axis] = sum(emitter.shape(value)[axis] for value in values)
@@ -75,6 +77,31 @@ def _concatenation(emitter: Emitter, operator: Operator) -> None:
     if activation and is_quantised(result):
         raise UnsupportedFormError("a fused activation function of integers")
     emitter.result(operator.outputs[0], activated(emitter, made, activation))
+
+
+def _part(emitter: Emitter, index: int, tensor: Tensor, result: Tensor) -> str:
+    """A part of a whole; bytes without sign of another scale by a table: ``ConcatenationWithScaling``, which
+    computes in float32."""
+    import numpy as np
+
+    x = emitter.value(index)
+    if same_quantisation(tensor, result):
+        return x
+    given, wanted = tensor.quantisation, result.quantisation
+    if (
+        tensor.dtype != result.dtype
+        or given is None
+        or wanted is None
+        or not (given.single and wanted.single)
+    ):
+        raise UnsupportedFormError("parts of other scales than its result's")
+    scale = np.float32(given.scale[0]) * (np.float32(1) / np.float32(wanted.scale[0]))
+    bias = np.float32(-int(given.zero[0])) * scale
+    exact = np.arange(256, dtype=np.float32) * scale + bias
+    near = np.copysign(np.floor(np.abs(exact.astype(np.float64)) + 0.5), exact) + int(wanted.zero[0])
+    table = emitter.const(np.clip(near, 0, 255).astype(np.uint8))
+    place = emitter.cast(x, np.int64)
+    return emitter.op("Gather", table, place, shape=emitter.shape(x), dtype=np.uint8, axis=0)
 
 
 def _strided_slice(emitter: Emitter, operator: Operator) -> None:
@@ -161,7 +188,7 @@ def _pad(emitter: Emitter, operator: Operator) -> None:
     widths = constant(emitter, operator, 1).reshape(-1, 2)
     tensor, x = emitter.tensors[operator.inputs[0]], emitter.value(operator.inputs[0])
     value = tensor.quantisation.zero[0] if tensor.quantisation is not None else 0
-    if len(operator.inputs) > 2:
+    if emitter.tensor(operator, 2) is not None:
         value = constant(emitter, operator, 2).reshape(())
     pads = emitter.const(np.asarray([*widths[:, 0], *widths[:, 1]], np.int64))
     shape = [n + int(sum(width)) for n, width in zip(emitter.shape(x), widths, strict=True)]

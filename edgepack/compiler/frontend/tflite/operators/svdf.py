@@ -8,9 +8,11 @@ from edgepack.compiler.frontend.tflite.emitter import Emitter
 from edgepack.compiler.frontend.tflite.fixed_point import (
     bounded,
     centred,
+    integer_range,
     multiplied,
     quantize_multiplier,
     requantised,
+    zero_of,
 )
 from edgepack.compiler.frontend.tflite.model import Operator, Tensor
 from edgepack.compiler.frontend.tflite.operators.contract import (
@@ -36,8 +38,10 @@ def _svdf(emitter: Emitter, operator: Operator) -> None:
         )
     if is_quantised(data):
         _integers(emitter, operator, rank)
-    else:
+    elif data.dtype == "float32":
         _floats(emitter, operator, rank)
+    else:
+        raise UnsupportedFormError(f"an input of {data.dtype}")
 
 
 def _floats(emitter: Emitter, operator: Operator, rank: int) -> None:
@@ -53,7 +57,7 @@ def _floats(emitter: Emitter, operator: Operator, rank: int) -> None:
         matrices.append(emitter.cast(name, np.float32))
     state, x = emitter.value(operator.inputs[_STATE]), emitter.value(operator.inputs[0])
     made = _product(emitter, x, matrices[0])
-    kept, total = _filtered(emitter, operator, (state, made, matrices[1]), rank)
+    kept, total = _filtered(emitter, (state, made, matrices[1]), rank)
     if emitter.tensor(operator, _BIAS) is not None:
         total = emitter.op("Add", total, emitter.value(operator.inputs[_BIAS]))
     emitter.result(operator.outputs[1], kept)
@@ -67,13 +71,12 @@ def _product(emitter: Emitter, x: str, features: str) -> str:
     return emitter.op("MatMul", x, filters, shape=[emitter.shape(x)[0], emitter.shape(filters)[1]])
 
 
-def _filtered(
-    emitter: Emitter, operator: Operator, operands: tuple[str, str, str], rank: int
-) -> tuple[str, str]:
+def _filtered(emitter: Emitter, operands: tuple[str, str, str], rank: int, zero: int = 0) -> tuple[str, str]:
     """The next state, (batch, filters * steps), and the sums over steps and ranks, (batch, units).
 
     Args:
         operands: the state, the newest step of each filter, and the filters over time.
+        zero: the state's zero point.
     """
     import numpy as np
 
@@ -87,6 +90,8 @@ def _filtered(
     whole = emitter.op("Concat", moved, last, shape=[batch, count, steps], axis=2)
     wide = emitter.cast(time, np.int32) if emitter.dtype(time).kind == "i" else time
     numbers = emitter.cast(whole, emitter.dtype(wide))
+    if zero:
+        numbers = emitter.op("Sub", numbers, emitter.scalar(zero, numbers))
     terms = emitter.op("Mul", numbers, wide)
     flat = emitter.reshape(terms, [batch, count // rank, rank * steps])
     over = emitter.const(np.asarray([2], np.int64))
@@ -95,32 +100,54 @@ def _filtered(
 
 
 def _integers(emitter: Emitter, operator: Operator, rank: int) -> None:
-    """``EvalIntegerSVDF``: a state of int16."""
+    """``EvalIntegerSVDF``: a state of int16. TensorFlow Lite Micro's kernel has one of int8 too, with a zero
+    point (``EvalIntegerSvdfReference``), which LiteRT would read as int16."""
     import numpy as np
 
     places = (0, _FEATURES, _TIME, _STATE)
     data, features, time, state = (emitter.tensors[operator.inputs[place]] for place in places)
-    result = emitter.tensors[operator.outputs[0]]
-    if time.dtype != "int16" or state.dtype != "int16" or features.data is None:
+    result, bias = emitter.tensors[operator.outputs[0]], emitter.tensor(operator, _BIAS)
+    kinds = data.dtype, features.dtype, result.dtype, "int32" if bias is None else bias.dtype
+    if kinds != ("int8", "int8", "int8", "int32") or features.data is None:
+        raise UnsupportedFormError(f"an input of {data.dtype} with filters of {features.dtype}")
+    if time.dtype != state.dtype or state.dtype not in {"int8", "int16"}:
         raise UnsupportedFormError(f"a state of {state.dtype} with filters of {time.dtype}")
+    if state.dtype == "int8":
+        emitter.foreign.add(operator.kind)
     scale = [_scale(tensor) for tensor in (data, features, state, time, result)]
     x = centred(emitter, operator.inputs[0])
     weights = emitter.const(np.asarray(features.data, np.int32))
     factor = float(scale[0] * scale[1] / scale[2])
     most = int(np.abs(features.data.astype(np.int64)).sum(1).max(initial=0)) * 255
     scaled = multiplied(emitter, _product(emitter, x, weights), *quantize_multiplier(factor), most)
-    newest = bounded(emitter, scaled, -32768, 32767, "int16")
-    kept, total = _filtered(
-        emitter,
-        operator,
-        (emitter.value(operator.inputs[_STATE]), newest, emitter.value(operator.inputs[_TIME])),
-        rank,
+    zero = zero_of(state) if state.dtype == "int8" else 0
+    operands = (
+        emitter.value(operator.inputs[_STATE]),
+        _newest(emitter, scaled, state.dtype, zero),
+        emitter.value(operator.inputs[_TIME]),
     )
-    if emitter.tensor(operator, _BIAS) is not None:
+    kept, total = _filtered(emitter, operands, rank, zero)
+    if bias is not None:
         total = emitter.op("Add", total, emitter.value(operator.inputs[_BIAS]))
     emitter.result(operator.outputs[1], kept)
     made = requantised(emitter, total, [float(scale[2] * scale[3] / scale[4])], result, 0)
     emitter.result(operator.outputs[0], made)
+
+
+def _newest(emitter: Emitter, scaled: str, dtype: str, zero: int) -> str:
+    """The newest step of a state: within the type's range before the zero point is added, which then may
+    carry out of it to the other end, as in the kernel."""
+    low, high = integer_range(dtype)
+    if not zero:
+        return bounded(emitter, scaled, low, high, dtype)
+    near = bounded(emitter, scaled, low, high, "int32")
+    moved = emitter.op("Add", near, emitter.scalar(zero, near))
+    by = high - low + 1
+    past = emitter.op(
+        "Greater" if zero > 0 else "Less", moved, emitter.scalar(high if zero > 0 else low, moved), dtype=bool
+    )
+    back = emitter.op("Add", moved, emitter.scalar(-by if zero > 0 else by, moved))
+    return emitter.cast(emitter.op("Where", past, back, moved, dtype=emitter.dtype(moved)), dtype)
 
 
 def _scale(tensor: Tensor) -> Any:

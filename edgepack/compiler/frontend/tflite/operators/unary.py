@@ -39,6 +39,10 @@ def _bounds(activation: int) -> _Floats:
     return lambda emitter, operator, x: activated(emitter, x, activation)
 
 
+def _unit_bounds(emitter: Emitter, operator: Operator, x: str) -> str:
+    return emitter.op("Clip", x, emitter.scalar(0.0, x), emitter.scalar(1.0, x), shape=emitter.shape(x))
+
+
 def _rsqrt(emitter: Emitter, operator: Operator, x: str) -> str:
     return emitter.op("Div", emitter.scalar(1.0, x), emitter.op("Sqrt", x), shape=emitter.shape(x))
 
@@ -103,6 +107,7 @@ CONVERTERS: dict[str, Converter] = {
     "LOGISTIC": _unary(_named("Sigmoid")),
     "NEG": _unary(_named("Neg")),
     "RELU": _unary(_bounds(1)),
+    "RELU_0_TO_1": _unary(_unit_bounds),
     "RELU6": _unary(_bounds(3)),
     "RELU_N1_TO_1": _unary(_bounds(2)),
     "ROUND": _unary(_named("Round")),
