@@ -32,9 +32,10 @@ from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisati
 from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_layers
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
+from edgepack.compiler.frontend.onnx.sequences.expand import check_lists, expand_lists, without_identities
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
-from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
+from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_of_lists, is_refused
 from edgepack.compiler.frontend.onnx.trip_count import count_trips
 from edgepack.compiler.frontend.onnx.unread_channels import drop_unread_channels
 from edgepack.errors import ModelError
@@ -78,6 +79,7 @@ def normalise(
     growth = bound_growth(model, limits.trips)
     if growth.changed:
         model, bounds = _settled(model, limits), Bounds(limits.trips, {**rooms, **growth.trips})
+    check_lists(model, limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
     model, inside = regions(model, inner, partial(_settled, limits=limits), bounds)
     if not inside:
@@ -142,7 +144,14 @@ def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     model = _folded(model, limits)
     stack_lists(model)
-    while count_trips(model) or recognise_layers(model) or rewrites.unroll(model) or lighten_loops(model):
+    while (
+        count_trips(model)
+        or expand_lists(model, limits)
+        or recognise_layers(model)
+        or (rewrites.unroll(model) and without_identities(model))
+        or expand_lists(model, limits, choose=True)
+        or lighten_loops(model)
+    ):
         model = _folded(model, limits)
     return model
 
@@ -221,7 +230,8 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         if key == ("", "RMSNormalization"):
             axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
             return axis == 0 or axis < -1  # the importer's may be over all axes, which it cannot
-        return not is_importable(node) and key not in rewrites.REWRITES and not is_refused(node)
+        known = is_importable(node) or is_of_lists(node) or key in rewrites.REWRITES
+        return not known and not is_refused(node)
 
     return write_out(model, lacking)
 
