@@ -58,8 +58,8 @@ IMPORTABLE = frozenset(
     )
 )
 
-#: Operators of lists of tensors and of optional values, which are taken out of a model where it is known which
-#: tensors these are (``sequences``).
+#: Operators of lists of tensors and of optional values, which are taken out of a model where it is known
+#: which tensors these are (``sequences``).
 SEQUENCES = frozenset(
     (
         "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",

@@ -46,6 +46,9 @@ def give_tensors(scope: Scope, node: onnx.NodeProto, branches: Sequence[Scope]) 
 
 def _text(value: Value) -> str:
     if isinstance(value, Tensors):
-        return "a list of unknown length" if value.is_open else f"a list of {len(value.elements)} tensors"
+        count = len(value.elements)
+        return (
+            "a list of unknown length" if value.is_open else f"a list of {count} tensor{'s' * (count != 1)}"
+        )
     assert isinstance(value, Optional)
     return "nothing" if value.content is None else "a value that is there"

@@ -12,7 +12,7 @@ from edgepack.compiler.frontend.onnx.sequences.loops import follow_loop
 from edgepack.compiler.frontend.onnx.sequences.maps import write_out_map
 from edgepack.compiler.frontend.onnx.sequences.operators import RULES
 from edgepack.compiler.frontend.onnx.sequences.scope import Context, Refusal, Scope, UnknownListError
-from edgepack.compiler.frontend.onnx.sequences.values import Value
+from edgepack.compiler.frontend.onnx.sequences.values import LIST_TYPES, Value
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes, inner_graphs
 from edgepack.compiler.frontend.onnx.support import BRANCHES, RefusedNodesError, is_of_lists, node_name
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
@@ -77,9 +77,10 @@ def _refused(scope: Scope, model: onnx.ModelProto) -> Iterator[Refusal]:
     are looked at with that graph, when more is known of its inputs."""
     refusals = scope.context.refusals
     for node in model.graph.node:
-        inside = [one.output[0] for graph in inner_graphs(node) for one in all_nodes(graph)]
-        if node.output[0] in refusals:
-            yield refusals[node.output[0]]
+        inside = [name for graph in inner_graphs(node) for one in all_nodes(graph) for name in one.output]
+        own = next((name for name in node.output if name in refusals), None)
+        if own is not None:
+            yield refusals[own]
         elif inside and any(_is_list(scope, name) for name in (*node.input, *node.output) if name):
             found = next((refusals[name] for name in inside if name in refusals), None)
             why = found.why if found else "how many tensors a list that it makes has is not known"
@@ -89,28 +90,30 @@ def _refused(scope: Scope, model: onnx.ModelProto) -> Iterator[Refusal]:
 def _is_list(scope: Scope, name: str) -> bool:
     declared = scope.declared(name)
     kind = None if declared is None else declared.type.WhichOneof("value")
-    return scope.value(name) is not None or kind in ("sequence_type", "optional_type")
+    return scope.value(name) is not None or kind in LIST_TYPES
 
 
 def without_identities(model: onnx.ModelProto) -> bool:
     """Has nodes read lists themselves in the place of what Identities pass on, which is none of theirs below
     opset 14, in place; always true."""
-    if not _has_lists(model):
-        return True
-    lists, names = set[str](), dict[str, str]()
-    kept: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        rename_values(node, names)
-        passes = node.op_type == "Identity" and node.input[0] in lists
-        if passes or (is_of_lists(node) and node.op_type in _MAKERS):
+    lists, outputs = set[str](), {value.name for value in model.graph.output}
+    for node in list(model.graph.node) if _has_lists(model) else ():
+        if is_of_lists(node) and node.op_type in _MAKERS:
             lists.update(node.output)
-        if passes:
-            names[node.output[0]] = node.input[0]
+        if node.op_type != "Identity" or node.input[0] not in lists:
+            continue
+        read, given = str(node.input[0]), str(node.output[0])
+        if given not in outputs:
+            names = {given: read}
+        elif read not in outputs:
+            names = {read: given}
         else:
-            kept.append(type(node).FromString(node.SerializeToString()))
-    if names and names.keys().isdisjoint(value.name for value in model.graph.output):
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
+            lists.add(given)
+            continue
+        model.graph.node.remove(node)
+        lists.update(names.values())
+        for other in model.graph.node:
+            rename_values(other, names)
     return True
 
 
@@ -146,8 +149,7 @@ def _follow(scope: Scope) -> None:
             try:
                 _visit(scope, node, inferred.get(node.output[0], node))
             except UnknownListError as error:
-                refusal = Refusal(node, error.why, error.hint)
-                scope.context.refusals[node.output[0]] = refusal
+                scope.context.refuse(node, error.why, error.hint)
                 scope.keep(node)
 
 

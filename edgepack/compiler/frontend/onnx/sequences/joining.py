@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgepack.compiler.frontend.onnx.sequences.scope import Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.values import Element, Run, run_of
 
 __all__ = ["in_order", "joined"]
@@ -16,7 +16,7 @@ MOST_OPERANDS = 256
 def joined(scope: Scope, elements: Sequence[Element], axis: int, *, new: bool, result: str) -> None:
     """Writes the tensor that the elements are when they are joined along an axis, or along a new one."""
     if not elements:
-        raise UnknownListError("it joins a list without tensors")
+        raise UnknownListError("it joins a list without tensors", AGAIN)
     if (run := run_of(elements)) is not None and _as_a_whole(scope, run, axis, new=new, result=result):
         return
     names = [scope.tensor(one) for one in elements]

@@ -16,6 +16,7 @@ from edgepack.compiler.frontend.onnx.sequences.values import (
     Rest,
     Tensors,
     Value,
+    element_type,
     same_form,
 )
 
@@ -49,6 +50,9 @@ def follow_loop(
         follow(trial.inside)
         if trial.fits():
             trial.write()
+            unknown = [place for place, value in values.items() if value and place not in {*kept, *grown}]
+            if unknown:
+                context.refuse(node, *_why_unknown(scope, node, body, unknown[0]))
             return
         context.changed, context.refusals = changed, dict(refusals)
 
@@ -146,7 +150,7 @@ class _Trial:
 
         start, behind = self.kept[place], self._behind(place)
         assert behind is not None
-        given, declared = self.scope.leaves(start), _element_type(self.body.input[2 + place])
+        given, declared = self.scope.leaves(start), element_type(self.body.input[2 + place])
         inputs = []
         for param, name in zip(self.params[place], given, strict=True):
             value = onnx.ValueInfoProto(name=param)
@@ -191,6 +195,16 @@ class _Trial:
         return str(self.node.output[place]) or f"{self.body.output[1 + place].name}/behind"
 
 
+def _why_unknown(scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto, place: int) -> tuple[str, str]:
+    """Why it is not known what a list is behind a loop, and what to try."""
+    name = body.input[2 + place].name
+    if _trips(scope, node, body):
+        return f"the list {name!r} changes its length from trip to trip", ""
+    hint = scope.pinned(node.input[0], 1) if node.input[0] else ""
+    hint = hint or "Join the list behind the loop (torch.stack, torch.cat), and give what is joined a --max."
+    return f"how many trips it makes, and so the length of the list {name!r}, is known at run time only", hint
+
+
 def _trips(scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto) -> int:
     """How many trips a loop makes, if constants alone decide about that; else 0."""
     count, condition = [*node.input, "", ""][:2]
@@ -206,14 +220,6 @@ def _trips(scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto) -> int:
             return 0
     number = int(trips.reshape(-1)[0])
     return number if 0 < number <= scope.context.most else 0
-
-
-def _element_type(value: onnx.ValueInfoProto) -> int:
-    """ONNX's number of the element type of the tensors of a declared list or optional value."""
-    kind = value.type
-    while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
-        kind = getattr(kind, kind.WhichOneof("value")).elem_type
-    return int(kind.tensor_type.elem_type)
 
 
 def _put(field: Any, place: int, values: Sequence[onnx.ValueInfoProto]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import rename_values
-from edgepack.compiler.frontend.onnx.sequences.scope import Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.values import Tensors
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _operand(scope: Scope, name: str, count: int) -> Tensors | str:
         return name
     found = scope.tensors(name)
     if len(found.elements) != count:
-        raise UnknownListError(f"its lists have {count} and {len(found.elements)} tensors")
+        raise UnknownListError(f"its lists have {count} and {len(found.elements)} tensors", AGAIN)
     return found
 
 

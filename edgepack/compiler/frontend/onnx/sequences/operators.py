@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 from edgepack.compiler.frontend.onnx.sequences.joining import joined
 from edgepack.compiler.frontend.onnx.sequences.positions import chosen, erased_by_choice, inserted_by_choice
-from edgepack.compiler.frontend.onnx.sequences.scope import Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.values import (
     Optional,
     Part,
@@ -50,7 +50,7 @@ def _split_to_sequence(scope: Scope, node: onnx.NodeProto) -> Value:
         raise UnknownListError(f"the rank of {source!r}, which it takes apart, is not known")
     axis = int(values.get("axis", 0))
     if not -len(shape) <= axis < len(shape):
-        raise UnknownListError(f"{source!r} has no axis {axis}: its rank is {len(shape)}")
+        raise UnknownListError(f"{source!r} has no axis {axis}: its rank is {len(shape)}", AGAIN)
     axis %= len(shape)
     extent = shape[axis]
     given = str(node.input[1]) if len(node.input) > 1 else ""
@@ -70,16 +70,16 @@ def _sizes(scope: Scope, given: str, extent: int) -> tuple[int, ...]:
     split = scope.constant(given)
     if split is None:
         why = f"into which sizes it takes its input apart, {given!r}, is known at run time only"
-        raise UnknownListError(why, scope.pinned(given))
+        raise UnknownListError(why, scope.pinned(given, 1))
     if split.ndim == 0:
         size = int(split)
         if size <= 0:
-            raise UnknownListError(f"its parts have {size} elements along the axis")
+            raise UnknownListError(f"its parts have {size} elements along the axis", AGAIN)
         count = _bounded(scope, -(-extent // size))
         return tuple(min(size, extent - size * index) for index in range(count))
     sizes = tuple(int(size) for size in split.reshape(-1))
     if sum(sizes) != extent or min(sizes, default=0) < 0:
-        raise UnknownListError(f"its parts, {list(sizes)}, are not all of an axis of {extent}")
+        raise UnknownListError(f"its parts, {list(sizes)}, are not all of an axis of {extent}", AGAIN)
     return sizes
 
 
@@ -117,12 +117,18 @@ def _erase(scope: Scope, node: onnx.NodeProto) -> Value | None:
 
 
 def _settled(scope: Scope, node: onnx.NodeProto, value: Tensors) -> Tensors:
-    """A list that the node makes as a run chooses: it becomes one of tensors that are written for it."""
-    names = [scope.tensor(one) for one in value.elements]
-    node.op_type = "SequenceConstruct" if names else "SequenceEmpty"
-    node.input[:] = names
+    """A list that the node makes as a run chooses: it takes apart the tensor that was written for it."""
+    import onnx
+
+    first = value.elements[0] if value.elements else None
     del node.attribute[:]
-    return replace(value, elements=tuple(names))
+    if isinstance(first, Part):
+        node.op_type, node.input[:] = "SplitToSequence", [first.of.source]
+        node.attribute.append(onnx.helper.make_attribute("keepdims", 0))
+    else:
+        node.op_type, node.input[:] = "SequenceEmpty", []
+        node.attribute.append(onnx.helper.make_attribute("dtype", value.dtype or onnx.TensorProto.FLOAT))
+    return value
 
 
 def _at(scope: Scope, node: onnx.NodeProto) -> None:
@@ -187,7 +193,7 @@ def _get_element(scope: Scope, node: onnx.NodeProto) -> Value | None:
         raise UnknownListError(f"what the optional value {name!r} has is known at run time only")
     content = value.content if isinstance(value, Optional) else value or name
     if content is None:
-        raise UnknownListError(f"the optional value {name!r} has none")
+        raise UnknownListError(f"the optional value {name!r} has none", AGAIN)
     if isinstance(content, Tensors):
         return content
     scope.op("Identity", content, result=node.output[0])
@@ -221,7 +227,7 @@ def _in_range(number: int, count: int, most: int) -> int:
     """A position from 0 on, of one that may count from the end of so many tensors."""
     place = number + count if number < 0 else number
     if not 0 <= place <= most:
-        raise UnknownListError(f"position {number} is outside of its list of {count} tensors")
+        raise UnknownListError(f"position {number} is outside of its list of {count} tensors", AGAIN)
     return place
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.sequences.joining import in_order, joined
-from edgepack.compiler.frontend.onnx.sequences.scope import Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.values import Element, Part, Partition, Run, Tensors, run_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _stacked(scope: Scope, elements: Sequence[Element], what: str, position: str
     shapes = {scope.static(one) for one in elements}
     why = f"{what} ({position!r}) is known at run time only"
     if not elements:
-        raise UnknownListError(f"{what} is known at run time only, and it has none")
+        raise UnknownListError(f"{what} is known at run time only, and it has none", AGAIN)
     if len(shapes) > 1 and None not in shapes:
         listed = " and ".join(str(list(shape or ())) for shape in sorted(shapes, key=str)[:2])
         raise UnknownListError(f"{why}, and they differ in shape: {listed}", scope.pinned(position))

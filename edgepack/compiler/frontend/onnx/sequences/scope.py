@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Context", "Refusal", "Scope", "UnknownListError"]
+__all__ = ["AGAIN", "Context", "Refusal", "Scope", "UnknownListError"]
 
 #: Elements of inputs that are worth to be given as constants.
 _FEW = 16
@@ -41,6 +41,10 @@ class UnknownListError(Exception):
     def __init__(self, why: str, hint: str = "") -> None:
         super().__init__(why)
         self.why, self.hint = why, hint
+
+
+#: What to try with a model whose lists no run could have.
+AGAIN = "Export the model again: no run of this one would succeed."
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class Context:
     taken: set[str]
     changed: bool = False
     refusals: dict[str, Refusal] = field(default_factory=dict)
+
+    def refuse(self, node: onnx.NodeProto, why: str, hint: str) -> None:
+        """Notes that it is not known what a node makes of lists."""
+        self.refusals[next(name for name in node.output if name)] = Refusal(node, why, hint)
 
     def fresh(self, wanted: str) -> str:
         """A name that nobody has, which begins as wanted."""
@@ -168,17 +176,17 @@ class Scope:
         value = self.declared(name)
         return value.type.tensor_type.elem_type if value is not None else 0
 
-    def pinned(self, name: str) -> str:
-        """What a user may do so that a value is known: pin the inputs that it is computed from; "" where it
-        depends on more than a few numbers."""
+    def pinned(self, name: str, number: int = 0) -> str:
+        """What a user may do so that a value is known: pin the inputs that it is computed from, to a number
+        that may do; "" where it depends on more than a few numbers."""
         inputs = self._origins(name)
         if inputs is None or not inputs:
             return ""
-        options = " ".join(f"--const {shlex.quote(f'{one}=0')}" for one in inputs)
+        options = " ".join(f"--const {shlex.quote(f'{one}={number}')}" for one in inputs)
         return f"Make it known when the model is packed: {options}."
 
     def _origins(self, name: str) -> list[str] | None:
-        """The model's inputs that a value is computed from; None where it depends on more than few numbers."""
+        """The model's inputs that a value is computed from; None where these are more than a few numbers."""
         makers = {out: node for node in self.graph.node for out in node.output}
         found, seen, waiting = dict[str, None](), set[str](), [name]
         while waiting:
@@ -212,7 +220,7 @@ class Scope:
         self.nodes.append(node)
 
     def define(self, name: str, value: Value) -> None:
-        """Says that a name is a list or an optional value, also to those who cannot be told of its tensors."""
+        """Says that a name is a list or an optional value, also to nodes that go on reading the name."""
         if not name:
             return
         self.values[name] = value

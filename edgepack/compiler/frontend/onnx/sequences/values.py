@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = [
+    "LIST_TYPES",
     "Element",
     "Optional",
     "Part",
@@ -17,9 +21,13 @@ __all__ = [
     "Run",
     "Tensors",
     "Value",
+    "element_type",
     "run_of",
     "same_form",
 ]
+
+#: What ONNX calls the types of lists and optional values in a declaration.
+LIST_TYPES = ("sequence_type", "optional_type")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,3 +156,11 @@ def run_of(elements: Sequence[Element]) -> Run | None:
         run = Run(first.of, indices[-1], count, backwards=True)
         return run if run.size == 1 else None
     return None
+
+
+def element_type(value: onnx.ValueInfoProto) -> int:
+    """ONNX's number of the element type of the tensors of a declared list or optional value."""
+    kind = value.type
+    while kind.WhichOneof("value") in LIST_TYPES:
+        kind = getattr(kind, kind.WhichOneof("value")).elem_type
+    return int(kind.tensor_type.elem_type)
