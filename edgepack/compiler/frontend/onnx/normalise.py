@@ -143,10 +143,10 @@ def unrolled(
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     model = _folded(model, limits)
-    stack_lists(model)
     while (
         count_trips(model)
         or expand_lists(model, limits)
+        or stack_lists(model)
         or recognise_layers(model)
         or (rewrites.unroll(model) and without_identities(model))
         or expand_lists(model, limits, choose=True)

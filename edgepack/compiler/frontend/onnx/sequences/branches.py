@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.sequences.scope import Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.context import UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import Scope
 from edgepack.compiler.frontend.onnx.sequences.values import Optional, Tensors, Value, same_form
 
 if TYPE_CHECKING:

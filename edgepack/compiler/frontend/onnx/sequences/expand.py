@@ -6,12 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.rewrites.editor import known_form, rename_values
+from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form, rename_values
 from edgepack.compiler.frontend.onnx.sequences.branches import give_tensors
+from edgepack.compiler.frontend.onnx.sequences.context import (
+    Context,
+    Refusal,
+    UnknownListError,
+    constants_of,
+)
 from edgepack.compiler.frontend.onnx.sequences.loops import follow_loop
 from edgepack.compiler.frontend.onnx.sequences.maps import write_out_map
 from edgepack.compiler.frontend.onnx.sequences.operators import RULES
-from edgepack.compiler.frontend.onnx.sequences.scope import Context, Refusal, Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import Scope
 from edgepack.compiler.frontend.onnx.sequences.values import LIST_TYPES, Value
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes, inner_graphs
 from edgepack.compiler.frontend.onnx.support import BRANCHES, RefusedNodesError, is_of_lists, node_name
@@ -122,10 +128,29 @@ def followed(model: onnx.ModelProto, limits: Limits, *, choose: bool) -> Scope:
     :func:`expand_lists`."""
     from edgepack.compiler.frontend.onnx.model_file import default_opset
 
-    context = Context(default_opset(model), limits.nodes, choose, _names(model))
+    _without_axes(model)
+    context = Context(default_opset(model), model.opset_import, limits.nodes, choose, _names(model))
     scope = Scope(model.graph, infer_shapes(model).graph, context)
     _follow(scope)
     return scope
+
+
+def _without_axes(model: onnx.ModelProto) -> None:
+    """Takes the number 1 away as the size of the parts of each SplitToSequence whose keepdims is 0, in place.
+    The standard says that keepdims is ignored beside a size. PyTorch's exporter writes that for ``unbind``,
+    whose parts lack the axis, and ONNX Runtime computes what it means; nobody else is known to write it."""
+    from onnx import numpy_helper
+
+    constants: dict[str, onnx.TensorProto] = {}
+    nodes = list(all_nodes(model.graph))
+    for graph in (model.graph, *(inner for node in nodes for inner in inner_graphs(node))):
+        constants |= constants_of(graph)
+    for node in nodes:
+        if node.op_type != "SplitToSequence" or len(node.input) < 2 or node.input[1] not in constants:
+            continue
+        size = numpy_helper.to_array(constants[node.input[1]])
+        if size.ndim == 0 and size == 1 and not attributes(node).get("keepdims", 1):
+            del node.input[1:]
 
 
 def _has_lists(model: onnx.ModelProto) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.context import AGAIN, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import Scope
 from edgepack.compiler.frontend.onnx.sequences.values import Element, Run, run_of
 
 __all__ = ["in_order", "joined"]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.origins import origin
 from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.sequences.scope import Scope
+from edgepack.compiler.frontend.onnx.sequences.trips import declare_shapes, trips_of, why_unknown
 from edgepack.compiler.frontend.onnx.sequences.values import (
     Element,
     Part,
@@ -52,7 +52,7 @@ def follow_loop(
             trial.write()
             unknown = [place for place, value in values.items() if value and place not in {*kept, *grown}]
             if unknown:
-                context.refuse(node, *_why_unknown(scope, node, body, unknown[0]))
+                context.refuse(node, *why_unknown(scope, node, body, unknown[0]))
             return
         context.changed, context.refusals = changed, dict(refusals)
 
@@ -100,7 +100,7 @@ class _Trial:
         wrong = [place for place, start in self.kept.items() if not same_form(start, self._behind(place))]
         for place in wrong:
             start = self.kept.pop(place)
-            if isinstance(start, Tensors) and _trips(self.scope, self.node, self.body):
+            if isinstance(start, Tensors) and trips_of(self.scope, self.node, self.body):
                 self.grown[place] = start
         if wrong:
             return False
@@ -117,7 +117,11 @@ class _Trial:
             return False
         added = [one for one in behind.elements if not isinstance(one, Rest)]
         at_an_end = Rest(name) in (behind.elements[0], behind.elements[-1])
-        if not at_an_end or len(added) != len(behind.elements) - 1 or None in map(self.inside.static, added):
+        if not at_an_end or len(added) != len(behind.elements) - 1:
+            return False
+        if None in map(self.inside.static, added):
+            declare_shapes(self.scope, self.node, self.inside, self._supposed())
+        if None in map(self.inside.static, added):
             return False
         made = {
             own
@@ -127,6 +131,20 @@ class _Trial:
         only = all(made.issuperset(n.output) or made.isdisjoint(names_read(n)) for n in self.inside.nodes)
         results = [index for index, value in enumerate(self.body.output) if value.name in made]
         return only and results == [1 + place]
+
+    def _supposed(self) -> dict[str, tuple[str, str]]:
+        """By name of a tensor that the body is given, what it is before the first trip and behind each."""
+        found: dict[str, tuple[str, str]] = {}
+        for place, start in enumerate(self.node.input[2:]):
+            value, result = self.body.input[2 + place], self.body.output[1 + place]
+            if place in self.kept:
+                behind = self._behind(place)
+                assert behind is not None
+                ends = zip(self.scope.leaves(self.kept[place]), self.inside.leaves(behind), strict=True)
+                found |= dict(zip(self.params[place], ends, strict=True))
+            elif place not in self.grown and value.type.WhichOneof("value") == "tensor_type":
+                found[value.name] = start, result.name
+        return found
 
     def write(self) -> None:
         """Writes the loop and what its lists are."""
@@ -169,7 +187,7 @@ class _Trial:
 
         start, behind = self.grown[place], self._behind(place)
         assert isinstance(behind, Tensors)
-        trips = _trips(self.scope, self.node, self.body)
+        trips = trips_of(self.scope, self.node, self.body)
         added = [one for one in behind.elements if not isinstance(one, Rest)]
         parts: list[Partition] = []
         for one in added:
@@ -193,33 +211,6 @@ class _Trial:
 
     def _result(self, place: int) -> str:
         return str(self.node.output[place]) or f"{self.body.output[1 + place].name}/behind"
-
-
-def _why_unknown(scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto, place: int) -> tuple[str, str]:
-    """Why it is not known what a list is behind a loop, and what to try."""
-    name = body.input[2 + place].name
-    if _trips(scope, node, body):
-        return f"the list {name!r} changes its length from trip to trip", ""
-    hint = scope.pinned(node.input[0], 1) if node.input[0] else ""
-    hint = hint or "Join the list behind the loop (torch.stack, torch.cat), and give what is joined a --max."
-    return f"how many trips it makes, and so the length of the list {name!r}, is known at run time only", hint
-
-
-def _trips(scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto) -> int:
-    """How many trips a loop makes, if constants alone decide about that; else 0."""
-    count, condition = [*node.input, "", ""][:2]
-    trips = scope.constant(count) if count else None
-    if trips is None:
-        return 0
-    if condition and ((known := scope.constant(condition)) is None or not known.reshape(-1)[0]):
-        return 0
-    goes_on = origin(body, body.output[0].name)
-    if goes_on != body.input[1].name:
-        again = Scope(body, body, scope.context, scope).constant(goes_on)
-        if again is None or not again.reshape(-1)[0]:
-            return 0
-    number = int(trips.reshape(-1)[0])
-    return number if 0 < number <= scope.context.most else 0
 
 
 def _put(field: Any, place: int, values: Sequence[onnx.ValueInfoProto]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import rename_values
-from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.context import AGAIN, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import Scope
 from edgepack.compiler.frontend.onnx.sequences.values import Tensors
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
+from edgepack.compiler.frontend.onnx.sequences.context import AGAIN, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.joining import joined
 from edgepack.compiler.frontend.onnx.sequences.positions import chosen, erased_by_choice, inserted_by_choice
-from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import Scope
 from edgepack.compiler.frontend.onnx.sequences.values import (
     Optional,
     Part,

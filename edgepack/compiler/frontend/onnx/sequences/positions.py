@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.sequences.context import AGAIN, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.joining import in_order, joined
-from edgepack.compiler.frontend.onnx.sequences.scope import AGAIN, Scope, UnknownListError
+from edgepack.compiler.frontend.onnx.sequences.scope import Scope
 from edgepack.compiler.frontend.onnx.sequences.values import Element, Part, Partition, Run, Tensors, run_of
 
 if TYPE_CHECKING:

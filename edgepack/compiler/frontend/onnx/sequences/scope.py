@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.rewrites.editor import rename_values
+from edgepack.compiler.frontend.onnx.sequences.context import Context, UnknownListError, constants_of
 from edgepack.compiler.frontend.onnx.sequences.values import (
     Element,
     Optional,
@@ -24,70 +25,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["AGAIN", "Context", "Refusal", "Scope", "UnknownListError"]
+__all__ = ["Scope"]
 
 #: Elements of inputs that are worth to be given as constants.
 _FEW = 16
-
-
-class UnknownListError(Exception):
-    """It is not known, or not yet, what a node makes of lists.
-
-    Args:
-        why: a clause that follows "cannot be compiled: ".
-        hint: what to try; "" for what helps everywhere.
-    """
-
-    def __init__(self, why: str, hint: str = "") -> None:
-        super().__init__(why)
-        self.why, self.hint = why, hint
-
-
-#: What to try with a model whose lists no run could have.
-AGAIN = "Export the model again: no run of this one would succeed."
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A node whose lists are not known, and why."""
-
-    node: onnx.NodeProto
-    why: str
-    hint: str
-
-
-@dataclass
-class Context:
-    """What all graphs of a model share.
-
-    Attributes:
-        opset: of its standard operators.
-        most: tensors that a list may have, and nodes that may be written for one node.
-        choose: whether elements that a run chooses are chosen from all of a list, joined.
-        taken: names that are in use.
-        changed: whether something was written.
-        refusals: by a name that the node gives.
-    """
-
-    opset: int
-    most: int
-    choose: bool
-    taken: set[str]
-    changed: bool = False
-    refusals: dict[str, Refusal] = field(default_factory=dict)
-
-    def refuse(self, node: onnx.NodeProto, why: str, hint: str) -> None:
-        """Notes that it is not known what a node makes of lists."""
-        self.refusals[next(name for name in node.output if name)] = Refusal(node, why, hint)
-
-    def fresh(self, wanted: str) -> str:
-        """A name that nobody has, which begins as wanted."""
-        name, count = wanted, 0
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name
 
 
 class Scope:
@@ -110,8 +51,9 @@ class Scope:
         self.values: dict[str, Value] = {}
         self.nodes: list[onnx.NodeProto] = []
         self._makers: set[int] = set()
+        self._written: set[int] = set()
         self._parts: dict[Partition, dict[int, str]] = {}
-        self._constants = dict(_constants(graph))
+        self._constants = constants_of(graph)
         self._types = {v.name: v for v in (*inferred.value_info, *inferred.input, *inferred.output)}
         self._own = {value.name for value in graph.input} | self._constants.keys()
         self._own |= {name for node in graph.node for name in node.output}
@@ -135,10 +77,13 @@ class Scope:
         """A constant, or None."""
         from onnx import numpy_helper
 
+        tensor = self._tensor(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def _tensor(self, name: str) -> onnx.TensorProto | None:
         if name in self._constants:
-            array: NDArray[Any] = numpy_helper.to_array(self._constants[name])
-            return array
-        return None if self.parent is None or name in self._own else self.parent.constant(name)
+            return self._constants[name]
+        return None if self.parent is None or name in self._own else self.parent._tensor(name)
 
     def declared(self, name: str) -> onnx.ValueInfoProto | None:
         """What is known of the type of a value that the graph had before."""
@@ -154,8 +99,8 @@ class Scope:
             size = [of.sizes[element.index]] if of.keep else []
             return None if whole is None else (*whole[: of.axis], *size, *whole[of.axis + 1 :])
         assert isinstance(element, str)
-        if (array := self.constant(element)) is not None:
-            return array.shape
+        if (tensor := self._tensor(element)) is not None:
+            return tuple(tensor.dims)
         value = self.declared(element)
         if value is None or not value.type.tensor_type.HasField("shape"):
             return None
@@ -173,6 +118,8 @@ class Scope:
         name = element.of.source if isinstance(element, Part) else element
         if not isinstance(name, str):
             return 0
+        if (tensor := self._tensor(name)) is not None:
+            return int(tensor.data_type)
         value = self.declared(name)
         return value.type.tensor_type.elem_type if value is not None else 0
 
@@ -224,24 +171,33 @@ class Scope:
         if not name:
             return
         self.values[name] = value
-        for node in self.makers(name, value):
+        for node in self.makers(name, value, self):
             self.keep_where_read(node)
 
-    def makers(self, name: str, value: Value) -> Iterator[onnx.NodeProto]:
-        """Nodes that make a list, or an optional value, of its tensors."""
+    def makers(self, name: str, value: Value, place: Scope) -> Iterator[onnx.NodeProto]:
+        """Nodes that make a list, or an optional value, of its tensors.
+
+        Args:
+            place: where the nodes will be, in this graph or inside it.
+        """
         from onnx import helper
 
         if isinstance(value, Optional):
             content, attributes = value.content, {}
             if isinstance(content, Tensors):
                 inner = self.context.fresh(f"{name}/content")
-                yield from self.makers(inner, content)
+                yield from self.makers(inner, content, place)
                 content = inner
             if content is None and (declared := self.declared(name)) is not None:
                 attributes["type"] = declared.type.optional_type.elem_type
             yield helper.make_node("Optional", [content] if content else [], [name], **attributes)
         elif not value.elements:
             yield helper.make_node("SequenceEmpty", [], [name], dtype=value.dtype or 1)
+        elif (run := run_of(value.elements)) is not None and run.is_all and not run.of.keep:
+            yield helper.make_node("SplitToSequence", [run.of.source], [name], axis=run.of.axis, keepdims=0)
+        elif run is not None and run.is_all:
+            sizes = place.numbers(*run.of.sizes)
+            yield helper.make_node("SplitToSequence", [run.of.source, sizes], [name], axis=run.of.axis)
         else:
             yield helper.make_node("SequenceConstruct", self.leaves(value), [name])
 
@@ -281,6 +237,7 @@ class Scope:
         import onnx
 
         node = onnx.helper.make_node(op_type, inputs, results, self.context.fresh(results[0]), **attributes)
+        self._written.add(len(self.nodes))
         self.nodes.append(node)
         self.context.changed = True
         return list(results)
@@ -354,15 +311,17 @@ class Scope:
     # the end -------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Writes the nodes into the graph, but for those that make lists which nobody reads."""
+        """Writes the nodes into the graph, but for those that make lists which nobody reads, and those that
+        were written for such."""
         import onnx
 
         read = {value.name for value in self.graph.output}
         kept: list[onnx.NodeProto] = []
+        droppable = self._makers | self._written
         for index in reversed(range(len(self.nodes))):
             node = self.nodes[index]
-            if index in self._makers and read.isdisjoint(node.output):
-                self.context.changed = True
+            if index in droppable and read.isdisjoint(node.output):
+                self.context.changed |= index in self._makers
                 continue
             read.update(names_read(node))
             copy = onnx.NodeProto()
@@ -383,22 +342,10 @@ class Scope:
             if not isinstance(value, Tensors) or value.is_open:
                 continue
             own[name] = self.context.fresh(f"{name}/inside")
-            run = run_of(value.elements)
-            if run is not None and len(run.of.sizes) == run.count and not run.backwards:
-                yield self._taken_apart(own[name], run.of)
-            else:
-                yield from self.parent.makers(own[name], value)
+            yield from self.parent.makers(own[name], value, self)
             self.context.changed = True
         for node in nodes if own else ():
             rename_values(node, own)
-
-    def _taken_apart(self, name: str, of: Partition) -> onnx.NodeProto:
-        from onnx import helper
-
-        if not of.keep:
-            return helper.make_node("SplitToSequence", [of.source], [name], axis=of.axis, keepdims=0)
-        sizes = self.numbers(*of.sizes)
-        return helper.make_node("SplitToSequence", [of.source, sizes], [name], axis=of.axis)
 
     def _with_splits(self, nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         """The nodes, with a Split in the place of slices that are all parts of a tensor."""
@@ -422,22 +369,3 @@ class Scope:
         if self.context.opset >= 13:
             return make("Split", [of.source, self.numbers(*of.sizes)], names, names[0], axis=of.axis)
         return make("Split", [of.source], names, names[0], axis=of.axis, split=list(of.sizes))
-
-
-def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    import onnx
-
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type != "Constant" or not node.attribute:
-            continue
-        value = onnx.helper.get_attribute_value(node.attribute[0])
-        name = node.attribute[0].name
-        if name == "value":
-            yield node.output[0], value
-        elif name in ("value_int", "value_ints"):
-            dims = [] if name == "value_int" else [len(value)]
-            numbers = [value] if name == "value_int" else value
-            kind = onnx.TensorProto.INT64
-            yield node.output[0], onnx.helper.make_tensor(node.output[0], kind, dims, numbers)

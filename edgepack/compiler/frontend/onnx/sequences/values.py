@@ -133,6 +133,11 @@ class Run:
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
+    def is_all(self) -> bool:
+        """Whether they are all parts of the tensor, in its order."""
+        return self.count == len(self.of.sizes) and not self.backwards
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """Where they begin and end along the axis."""
         return self.of.starts[self.first], self.of.starts[self.first + self.count]
