@@ -33,6 +33,7 @@ from edgepack.compiler.frontend.onnx.recurrent_loops.rewrite import recognise_la
 from edgepack.compiler.frontend.onnx.regions import Bounds, regions
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
 from edgepack.compiler.frontend.onnx.sequences.expand import check_lists, expand_lists, without_identities
+from edgepack.compiler.frontend.onnx.sequences.shapeless import without_wrong_shapes
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_of_lists, is_refused
@@ -79,9 +80,9 @@ def normalise(
     growth = bound_growth(model, limits.trips)
     if growth.changed:
         model, bounds = _settled(model, limits), Bounds(limits.trips, {**rooms, **growth.trips})
-    check_lists(model, limits)
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
-    model, inside = regions(model, inner, partial(_settled, limits=limits), bounds)
+    check_lists(model, limits)
+    model, inside = regions(model, inner, partial(_settled_lists, limits=limits), bounds)
     if not inside:
         return _rewritten(_typed(model))
     bare = _folded(detached(model, inside), limits)
@@ -142,6 +143,7 @@ def unrolled(
 
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
+    without_wrong_shapes(model)
     model = _folded(model, limits)
     while (
         count_trips(model)
@@ -153,6 +155,13 @@ def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
         or lighten_loops(model)
     ):
         model = _folded(model, limits)
+    return model
+
+
+def _settled_lists(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
+    """The model as :func:`_settled` leaves it, without lists but for those of which more will be known."""
+    model = _settled(model, limits)
+    check_lists(model, limits)
     return model
 
 

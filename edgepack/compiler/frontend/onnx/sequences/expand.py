@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.rewrites.editor import attributes, known_form, rename_values
+from edgepack.compiler.frontend.onnx.rewrites.editor import known_form, rename_values
 from edgepack.compiler.frontend.onnx.sequences.branches import give_tensors
 from edgepack.compiler.frontend.onnx.sequences.context import (
     Context,
     Refusal,
     UnknownListError,
-    constants_of,
 )
 from edgepack.compiler.frontend.onnx.sequences.loops import follow_loop
 from edgepack.compiler.frontend.onnx.sequences.maps import write_out_map
@@ -50,7 +49,8 @@ def expand_lists(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS, *, cho
 
 
 def check_lists(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Raises RefusedNodesError for lists and optional values that are still there.
+    """Raises RefusedNodesError for lists and optional values that are still there, unless more will be known
+    of them: shapes of what an If or a loop gives, before which none carries a list.
 
     Args:
         model: after :func:`expand_lists` has found nothing to be done. Not changed.
@@ -61,7 +61,14 @@ def check_lists(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> None
         return
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    refused = list(_refused(followed(copy, limits, choose=True), model))
+    scope = followed(copy, limits, choose=True)
+    for node in model.graph.node:
+        if any(True for _ in inner_graphs(node)):
+            if _passes_lists(scope, node):
+                break
+            if any(name and scope.static(name) is None for name in node.output):
+                return
+    refused = list(_refused(scope, model))
     if not refused:
         return
     first, own = refused[0], {name for node in model.graph.node for name in node.output}
@@ -87,16 +94,20 @@ def _refused(scope: Scope, model: onnx.ModelProto) -> Iterator[Refusal]:
         own = next((name for name in node.output if name in refusals), None)
         if own is not None:
             yield refusals[own]
-        elif inside and any(_is_list(scope, name) for name in (*node.input, *node.output) if name):
+        elif inside and _passes_lists(scope, node):
             found = next((refusals[name] for name in inside if name in refusals), None)
             why = found.why if found else "how many tensors a list that it makes has is not known"
             yield Refusal(node, why, found.hint if found else "")
 
 
-def _is_list(scope: Scope, name: str) -> bool:
-    declared = scope.declared(name)
-    kind = None if declared is None else declared.type.WhichOneof("value")
-    return scope.value(name) is not None or kind in LIST_TYPES
+def _passes_lists(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Whether a node with graphs inside is given lists, or gives some."""
+    for name in (*node.input, *node.output):
+        declared = scope.declared(name)
+        kind = None if declared is None else declared.type.WhichOneof("value")
+        if name and (scope.value(name) is not None or kind in LIST_TYPES):
+            return True
+    return False
 
 
 def without_identities(model: onnx.ModelProto) -> bool:
@@ -128,29 +139,10 @@ def followed(model: onnx.ModelProto, limits: Limits, *, choose: bool) -> Scope:
     :func:`expand_lists`."""
     from edgepack.compiler.frontend.onnx.model_file import default_opset
 
-    _without_axes(model)
     context = Context(default_opset(model), model.opset_import, limits.nodes, choose, _names(model))
     scope = Scope(model.graph, infer_shapes(model).graph, context)
     _follow(scope)
     return scope
-
-
-def _without_axes(model: onnx.ModelProto) -> None:
-    """Takes the number 1 away as the size of the parts of each SplitToSequence whose keepdims is 0, in place.
-    The standard says that keepdims is ignored beside a size. PyTorch's exporter writes that for ``unbind``,
-    whose parts lack the axis, and ONNX Runtime computes what it means; nobody else is known to write it."""
-    from onnx import numpy_helper
-
-    constants: dict[str, onnx.TensorProto] = {}
-    nodes = list(all_nodes(model.graph))
-    for graph in (model.graph, *(inner for node in nodes for inner in inner_graphs(node))):
-        constants |= constants_of(graph)
-    for node in nodes:
-        if node.op_type != "SplitToSequence" or len(node.input) < 2 or node.input[1] not in constants:
-            continue
-        size = numpy_helper.to_array(constants[node.input[1]])
-        if size.ndim == 0 and size == 1 and not attributes(node).get("keepdims", 1):
-            del node.input[1:]
 
 
 def _has_lists(model: onnx.ModelProto) -> bool:

@@ -86,7 +86,8 @@ class _Trial:
         self.params: dict[int, list[str]] = {}
         for place, start in kept.items():
             name = self.body.input[2 + place].name
-            self.inside.values[name], self.params[place] = self.inside.like(start, name)
+            value, self.params[place] = self.inside.like(start, name)
+            self.inside.define(name, value)
         for place, whole in grown.items():
             name = self.body.input[2 + place].name
             self.inside.values[name] = Tensors((Rest(name),), whole.dtype)

@@ -10,6 +10,7 @@ from edgepack.compiler.frontend.onnx.function_bodies import inlined
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise
 from edgepack.compiler.frontend.onnx.rewrites.editor import rename_values
 from edgepack.compiler.frontend.onnx.sequences.expand import expand_lists, followed, without_identities
+from edgepack.compiler.frontend.onnx.sequences.shapeless import without_wrong_shapes
 from edgepack.compiler.frontend.onnx.sequences.values import (
     LIST_TYPES,
     Optional,
@@ -83,6 +84,7 @@ def _values(model: onnx.ModelProto, limits: Limits) -> dict[str, Value]:
 
     settled = onnx.ModelProto()
     settled.CopyFrom(inlined(model))
+    without_wrong_shapes(settled)
     try:
         settled = optimise(settled, largest=FOLDED)
         while (
