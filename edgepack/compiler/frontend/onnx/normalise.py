@@ -39,6 +39,7 @@ from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_of_lists, is_refused
 from edgepack.compiler.frontend.onnx.trip_count import count_trips
 from edgepack.compiler.frontend.onnx.unread_channels import drop_unread_channels
+from edgepack.compiler.frontend.onnx.unstacked import pick_before_stacking
 from edgepack.errors import ModelError
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 
@@ -144,14 +145,16 @@ def unrolled(
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     without_wrong_shapes(model)
+    expand_lists(model, limits)  # ONNX Runtime makes a loop of a SequenceMap
     model = _folded(model, limits)
     while (
         count_trips(model)
         or expand_lists(model, limits)
         or stack_lists(model)
+        or expand_lists(model, limits, choose="parts")
         or recognise_layers(model)
-        or (rewrites.unroll(model) and without_identities(model))
-        or expand_lists(model, limits, choose=True)
+        or (rewrites.unroll(model) and without_identities(model) and pick_before_stacking(model))
+        or expand_lists(model, limits, choose="all")
         or lighten_loops(model)
     ):
         model = _folded(model, limits)

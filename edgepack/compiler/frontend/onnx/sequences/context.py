@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["AGAIN", "Context", "Refusal", "UnknownListError", "constants_of"]
+__all__ = ["AGAIN", "Choice", "Context", "Refusal", "UnknownListError", "constants_of"]
 
 
 class UnknownListError(Exception):
@@ -24,6 +24,9 @@ class UnknownListError(Exception):
         super().__init__(why)
         self.why, self.hint = why, hint
 
+
+#: Of which lists a run may choose a tensor: of none, of those that are parts of a tensor, of all.
+Choice: TypeAlias = Literal["nothing", "parts", "all"]
 
 #: What to try with a model whose lists no run could have.
 AGAIN = "Export the model again: no run of this one would succeed."
@@ -46,7 +49,7 @@ class Context:
         opset: of its standard operators.
         opsets: of all its operators.
         most: tensors that a list may have, and nodes that may be written for one node.
-        choose: whether elements that a run chooses are chosen from all of a list, joined.
+        choose: of which lists a run may choose a tensor.
         taken: names that are in use.
         changed: whether something was written.
         refusals: by a name that the node gives.
@@ -55,7 +58,7 @@ class Context:
     opset: int
     opsets: Sequence[onnx.OperatorSetIdProto]
     most: int
-    choose: bool
+    choose: Choice
     taken: set[str]
     changed: bool = False
     refusals: dict[str, Refusal] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend.onnx.rewrites.editor import known_form, rename_values
 from edgepack.compiler.frontend.onnx.sequences.branches import give_tensors
 from edgepack.compiler.frontend.onnx.sequences.context import (
+    Choice,
     Context,
     Refusal,
     UnknownListError,
@@ -31,7 +32,9 @@ __all__ = ["check_lists", "expand_lists", "followed", "without_identities"]
 _MAKERS = ("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SplitToSequence")
 
 
-def expand_lists(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS, *, choose: bool = False) -> bool:
+def expand_lists(
+    model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS, *, choose: Choice = "nothing"
+) -> bool:
     """Has the model compute tensors in the place of lists and optional values, in place, as far as it is
     known which they are; whether there was anything to be done. What is not known stays, and may be known
     when constants were folded.
@@ -39,7 +42,8 @@ def expand_lists(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS, *, cho
     Args:
         model: without functions, its constants folded.
         limits: how much may become of it.
-        choose: join lists of which a run chooses a tensor, where that is no part of a tensor anyway.
+        choose: of which lists a run may choose a tensor: of those that are parts of a tensor, from which it
+            is gathered, or of all, which are joined for it.
     """
     if not _has_lists(model):
         return False
@@ -61,7 +65,7 @@ def check_lists(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> None
         return
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    scope = followed(copy, limits, choose=True)
+    scope = followed(copy, limits, choose="all")
     for node in model.graph.node:
         if any(True for _ in inner_graphs(node)):
             if _passes_lists(scope, node):
@@ -134,7 +138,7 @@ def without_identities(model: onnx.ModelProto) -> bool:
     return True
 
 
-def followed(model: onnx.ModelProto, limits: Limits, *, choose: bool) -> Scope:
+def followed(model: onnx.ModelProto, limits: Limits, *, choose: Choice) -> Scope:
     """What is known of the lists of a model's graph, which is not finished; arguments as for
     :func:`expand_lists`."""
     from edgepack.compiler.frontend.onnx.model_file import default_opset

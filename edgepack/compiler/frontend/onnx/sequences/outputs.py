@@ -91,14 +91,14 @@ def _values(model: onnx.ModelProto, limits: Limits) -> dict[str, Value]:
             count_trips(settled)
             or expand_lists(settled, limits)
             or (rewrites.unroll(settled) and without_identities(settled))
-            or expand_lists(settled, limits, choose=True)
+            or expand_lists(settled, limits, choose="all")
         ):
             settled = optimise(settled, largest=FOLDED)
     except (MemoryError, ModelError):
         raise
     except Exception:  # onnxruntime's errors share no base class of their own: the lists are not known
         return {}
-    return followed(settled, limits, choose=True).values
+    return followed(settled, limits, choose="all").values
 
 
 def _take_out(model: onnx.ModelProto, name: str, value: Optional) -> None:

@@ -19,7 +19,7 @@ __all__ = ["chosen", "erased_by_choice", "inserted_by_choice"]
 
 def chosen(scope: Scope, known: Tensors, position: str, result: str) -> None:
     """Writes the element at a position."""
-    run = run_of(known.elements)
+    run = run_of(known.elements) if scope.context.choose != "nothing" else None
     if run is not None and _from_the_whole(scope, run, position, result):
         return
     stack = _stacked(scope, known.elements, "which of its tensors it takes", position)
@@ -87,7 +87,7 @@ def _stacked(scope: Scope, elements: Sequence[Element], what: str, position: str
         raise UnknownListError(f"{why}, and they differ in shape: {listed}", scope.pinned(position))
     if shapes == {None} or len(shapes) > 1:
         raise UnknownListError(f"{why}, and the shape of its tensors is not known", scope.pinned(position))
-    if not scope.context.choose:
+    if scope.context.choose != "all":
         raise UnknownListError(why, scope.pinned(position))
     result = scope.fresh_like([scope.tensor(elements[0])], "stacked")
     joined(scope, elements, 0, new=True, result=result)
