@@ -153,12 +153,23 @@ def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
         or stack_lists(model)
         or expand_lists(model, limits, choose="parts")
         or recognise_layers(model)
-        or (rewrites.unroll(model) and without_identities(model) and pick_before_stacking(model))
+        or _written_out(model, limits)
         or expand_lists(model, limits, choose="all")
         or lighten_loops(model)
     ):
         model = _folded(model, limits)
     return model
+
+
+def _written_out(model: onnx.ModelProto, limits: Limits) -> bool:
+    """Whether control flow was written out, in place; then lists that go through it are taken out before ONNX
+    Runtime sees the model, for an operator may take them in other opsets only."""
+    if not rewrites.unroll(model):
+        return False
+    without_identities(model)
+    expand_lists(model, limits)
+    pick_before_stacking(model)
+    return True
 
 
 def _settled_lists(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""What is stacked, and picked from the stack, as a list is that a loop fills, when the loop is written out."""
+"""What is stacked and then picked from the stack, as of a list that a loop fills which is written out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["pick_before_stacking"]
 
 
-def pick_before_stacking(model: onnx.ModelProto) -> bool:
-    """Has what picks one of values that are joined along a new first axis read the value itself, in place;
-    always true.
+def pick_before_stacking(model: onnx.ModelProto) -> None:
+    """Has what picks one of values that are joined along a new first axis read the value itself, in
+    place.
 
     Args:
         model: its constants folded; as :func:`edgepack.compiler.frontend.onnx.rewrites.unroll` leaves it.
@@ -44,7 +44,6 @@ def pick_before_stacking(model: onnx.ModelProto) -> bool:
             picked = True
     if picked:
         drop_unread_nodes(model)
-    return True
 
 
 def _before(node: onnx.NodeProto | None, constants: dict[str, onnx.TensorProto]) -> str | None:

@@ -114,9 +114,9 @@ def _passes_lists(scope: Scope, node: onnx.NodeProto) -> bool:
     return False
 
 
-def without_identities(model: onnx.ModelProto) -> bool:
+def without_identities(model: onnx.ModelProto) -> None:
     """Has nodes read lists themselves in the place of what Identities pass on, which is none of theirs below
-    opset 14, in place; always true."""
+    opset 14, in place."""
     lists, outputs = set[str](), {value.name for value in model.graph.output}
     for node in list(model.graph.node) if _has_lists(model) else ():
         if is_of_lists(node) and node.op_type in _MAKERS:
@@ -135,7 +135,6 @@ def without_identities(model: onnx.ModelProto) -> bool:
         lists.update(names.values())
         for other in model.graph.node:
             rename_values(other, names)
-    return True
 
 
 def followed(model: onnx.ModelProto, limits: Limits, *, choose: Choice) -> Scope:

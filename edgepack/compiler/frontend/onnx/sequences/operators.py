@@ -196,6 +196,8 @@ def _get_element(scope: Scope, node: onnx.NodeProto) -> Value | None:
     if content is None:
         raise UnknownListError(f"the optional value {name!r} has none", AGAIN)
     if isinstance(content, Tensors):
+        if isinstance(value, Tensors):  # a list itself, which the operator takes since opset 18 only
+            node.op_type = "Identity"
         return content
     scope.op("Identity", content, result=node.output[0])
     return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx import rewrites
+from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.function_bodies import inlined
+from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise
 from edgepack.compiler.frontend.onnx.rewrites.editor import rename_values
 from edgepack.compiler.frontend.onnx.sequences.expand import expand_lists, followed, without_identities
@@ -85,20 +86,36 @@ def _values(model: onnx.ModelProto, limits: Limits) -> dict[str, Value]:
     settled = onnx.ModelProto()
     settled.CopyFrom(inlined(model))
     without_wrong_shapes(settled)
-    try:
-        settled = optimise(settled, largest=FOLDED)
-        while (
-            count_trips(settled)
-            or expand_lists(settled, limits)
-            or (rewrites.unroll(settled) and without_identities(settled))
-            or expand_lists(settled, limits, choose="all")
-        ):
-            settled = optimise(settled, largest=FOLDED)
-    except (MemoryError, ModelError):
-        raise
-    except Exception:  # onnxruntime's errors share no base class of their own: the lists are not known
-        return {}
+    expand_lists(settled, limits)
+    settled = _folded(settled)
+    while (
+        count_trips(settled)
+        or expand_lists(settled, limits)
+        or _written_out(settled, limits)
+        or expand_lists(settled, limits, choose="all")
+    ):
+        settled = _folded(settled)
     return followed(settled, limits, choose="all").values
+
+
+def _written_out(model: onnx.ModelProto, limits: Limits) -> bool:
+    if not rewrites.unroll(model):
+        return False
+    without_identities(model)
+    expand_lists(model, limits)
+    return True
+
+
+def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its constants folded, also where ONNX Runtime does not know it."""
+    for other_version in (False, True):
+        try:
+            return optimise(for_onnxruntime(model) if other_version else model, largest=FOLDED)
+        except MemoryError:
+            raise
+        except Exception:  # onnxruntime's errors share no base class of their own, nor the converter's
+            continue
+    return standard_evaluator.fold(model)
 
 
 def _take_out(model: onnx.ModelProto, name: str, value: Optional) -> None:
