@@ -18,7 +18,7 @@ from edgepack.compiler.frontend.onnx.sequences.loops import follow_loop
 from edgepack.compiler.frontend.onnx.sequences.maps import write_out_map
 from edgepack.compiler.frontend.onnx.sequences.operators import RULES
 from edgepack.compiler.frontend.onnx.sequences.scope import Scope
-from edgepack.compiler.frontend.onnx.sequences.values import LIST_TYPES, Value
+from edgepack.compiler.frontend.onnx.sequences.values import LIST_TYPES, MAKERS, Value
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes, inner_graphs
 from edgepack.compiler.frontend.onnx.support import BRANCHES, RefusedNodesError, is_of_lists, node_name
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["check_lists", "expand_lists", "followed", "without_identities"]
-
-#: Operators that give lists.
-_MAKERS = ("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SplitToSequence")
 
 
 def expand_lists(
@@ -119,7 +116,7 @@ def without_identities(model: onnx.ModelProto) -> None:
     opset 14, in place."""
     lists, outputs = set[str](), {value.name for value in model.graph.output}
     for node in list(model.graph.node) if _has_lists(model) else ():
-        if is_of_lists(node) and node.op_type in _MAKERS:
+        if is_of_lists(node) and node.op_type in MAKERS:
             lists.update(node.output)
         if node.op_type != "Identity" or node.input[0] not in lists:
             continue

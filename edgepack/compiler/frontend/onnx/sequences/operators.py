@@ -181,7 +181,7 @@ def _has_element(scope: Scope, node: onnx.NodeProto) -> None:
 
     name = str(node.input[0]) if node.input else ""
     value = scope.value(name) if name else Optional(None)
-    if value is None and not _is_tensor(scope, name):
+    if value is None and not _is_tensor(scope, name) and not scope.is_list(name):
         raise UnknownListError(f"whether {name!r} has a value is known at run time only")
     present = not isinstance(value, Optional) or value.content is not None
     _constant(scope, node, np.asarray(present))
@@ -190,14 +190,14 @@ def _has_element(scope: Scope, node: onnx.NodeProto) -> None:
 def _get_element(scope: Scope, node: onnx.NodeProto) -> Value | None:
     name = str(node.input[0])
     value = scope.value(name)
+    if scope.is_list(name):
+        node.op_type = "Identity"  # a list itself, which the operator takes since opset 18 only
     if value is None and not _is_tensor(scope, name):
         raise UnknownListError(f"what the optional value {name!r} has is known at run time only")
     content = value.content if isinstance(value, Optional) else value or name
     if content is None:
         raise UnknownListError(f"the optional value {name!r} has none", AGAIN)
     if isinstance(content, Tensors):
-        if isinstance(value, Tensors):  # a list itself, which the operator takes since opset 18 only
-            node.op_type = "Identity"
         return content
     scope.op("Identity", content, result=node.output[0])
     return None

@@ -12,6 +12,7 @@ from edgepack.compiler.frontend.onnx.regions import names_read
 from edgepack.compiler.frontend.onnx.rewrites.editor import rename_values
 from edgepack.compiler.frontend.onnx.sequences.context import Context, UnknownListError, constants_of
 from edgepack.compiler.frontend.onnx.sequences.values import (
+    MAKERS,
     Element,
     Optional,
     Part,
@@ -20,6 +21,7 @@ from edgepack.compiler.frontend.onnx.sequences.values import (
     Value,
     run_of,
 )
+from edgepack.compiler.frontend.onnx.support import is_of_lists
 
 if TYPE_CHECKING:
     import onnx
@@ -55,6 +57,8 @@ class Scope:
         self._parts: dict[Partition, dict[int, str]] = {}
         self._constants = constants_of(graph)
         self._types = {v.name: v for v in (*inferred.value_info, *inferred.input, *inferred.output)}
+        makers = (node for node in graph.node if node.op_type in MAKERS and is_of_lists(node))
+        self._lists = {name for node in makers for name in node.output}
         self._own = {value.name for value in graph.input} | self._constants.keys()
         self._own |= {name for node in graph.node for name in node.output}
 
@@ -65,6 +69,12 @@ class Scope:
         if name in self.values:
             return self.values[name]
         return None if self.parent is None or name in self._own else self.parent.value(name)
+
+    def is_list(self, name: str) -> bool:
+        """Whether a name is known to be a list, whether or not it is known which tensors it has."""
+        if isinstance(self.value(name), Tensors) or name in self._lists:
+            return True
+        return self.parent is not None and name not in self._own and self.parent.is_list(name)
 
     def tensors(self, name: str) -> Tensors:
         """The list of a name, whose length is known."""

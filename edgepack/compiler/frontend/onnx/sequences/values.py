@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LIST_TYPES",
+    "MAKERS",
     "Element",
     "Optional",
     "Part",
@@ -25,6 +26,9 @@ __all__ = [
     "run_of",
     "same_form",
 ]
+
+#: Operators that give lists.
+MAKERS = ("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SplitToSequence")
 
 #: What ONNX calls the types of lists and optional values in a declaration.
 LIST_TYPES = ("sequence_type", "optional_type")
