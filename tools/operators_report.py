@@ -64,9 +64,10 @@ LISTS = """\
 ## Lists of tensors and optional values
 
 These are no work: which tensors a list has is known when the model is packed, and what is left is a Split, a
-Slice, a Gather, a Concat, or nothing ([Lists of tensors](models.md#lists-of-tensors-and-optional-values)). Their
-node tests are run with tensors as inputs and outputs, of which the model makes its lists; programs of them
-are drawn and compared with ONNX Runtime (`tests/compiler/frontend/onnx/test_lists.py`)."""
+Slice, a Gather, a Concat, or nothing
+([Lists of tensors](models.md#lists-of-tensors-and-optional-values)). Their node tests are run with tensors as
+inputs and outputs, of which the model makes its lists; programs of them are drawn and compared with ONNX
+Runtime (`tests/compiler/frontend/onnx/test_lists.py`)."""
 
 CLASSICAL = """\
 ## Classical models
