@@ -100,6 +100,13 @@ PARTS: dict[str, tuple[str, str]] = {
         }""",
         "Concat",
     ),
+    "frames of which the first is replaced by one at the end": (
+        """g (float[9,3] x, float[1,3] z) => (float[9,3] y) <int64 zero = {0}> {
+            s = SplitToSequence(x)  t = SequenceErase(s, zero)  u = SequenceInsert(t, z)
+            y = ConcatFromSequence<axis = -2>(u)
+        }""",
+        "Slice Concat",
+    ),
     "sizes and positions that are computed from shapes": (
         """g (float[12,3] x) => (float[1,3] y)
         <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 six = {6}> {
@@ -464,6 +471,23 @@ def check_drawn(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_programs_of_lists(seed: int) -> None:
     check_drawn(seed)
+
+
+def test_a_loop_inside_another_reads_the_list_that_the_outer_one_carries() -> None:
+    """Of which the inner one chooses a tensor by its counter, and both stay loops."""
+    graph = """g (float[3] x, float[3] z) => (float[3] y, float[3] w)
+    <bool yes = {1}, int64 n = {90}, int64 two = {2}, int64 zero = {0}> {
+        s = SequenceConstruct(x, z)
+        r = Loop(n, yes, s) <body = b (int64 i, bool go, seq(float[]) l) => (bool on, seq(float[]) l2) {
+            on = Identity(go)  a = SequenceAt(l, zero)
+            c = Loop(two, yes, a) <body = d (int64 j, bool go2, float[] h) => (bool on2, float[] h2) {
+                on2 = Identity(go2)  e = SequenceAt(l, j)  f = Sub(h, e)  h2 = Sin(f)
+            }>
+            k = SequenceErase(l, zero)  l2 = SequenceInsert(k, c)
+        }>
+        y = SequenceAt(r, zero)  last = SequenceErase(r, zero)  w = ConcatFromSequence<axis = 0>(last)
+    }"""
+    checked(parsed(graph), by_the_standard=False)
 
 
 @pytest.mark.slow

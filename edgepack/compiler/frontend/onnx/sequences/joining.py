@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgepack.compiler.frontend.onnx.sequences.context import AGAIN, UnknownListError
 from edgepack.compiler.frontend.onnx.sequences.scope import Scope
-from edgepack.compiler.frontend.onnx.sequences.values import Element, Run, run_of
+from edgepack.compiler.frontend.onnx.sequences.values import Element, Part, Partition, Run, run_of
 
 __all__ = ["in_order", "joined"]
 
@@ -20,7 +20,7 @@ def joined(scope: Scope, elements: Sequence[Element], axis: int, *, new: bool, r
         raise UnknownListError("it joins a list without tensors", AGAIN)
     if (run := run_of(elements)) is not None and _as_a_whole(scope, run, axis, new=new, result=result):
         return
-    names = [scope.tensor(one) for one in elements]
+    names = [scope.tensor(one) for one in elements] if new else _pieces(scope, elements, axis)
     if new:
         names = [scope.with_axes("Unsqueeze", name, [axis]) for name in names]
     while len(names) > MOST_OPERANDS:
@@ -30,6 +30,26 @@ def joined(scope: Scope, elements: Sequence[Element], axis: int, *, new: bool, r
         scope.op("Identity", names[0], result=result)
     else:
         scope.op("Concat", *names, axis=axis, result=result)
+
+
+def _pieces(scope: Scope, elements: Sequence[Element], axis: int) -> list[str]:
+    """Names of the elements; parts of a tensor that are neighbours along the axis are one piece."""
+    names, start = list[str](), 0
+    while start < len(elements):
+        first, end = elements[start], start + 1
+        if isinstance(first, Part) and first.of.keep and _is_axis(scope, first.of, axis):
+            while end < len(elements) and elements[end] == Part(first.of, first.index + end - start):
+                end += 1
+        run = run_of(elements[start:end]) if end > start + 1 else None
+        names.append(scope.tensor(first) if run is None else in_order(scope, run))
+        start = end
+    return names
+
+
+def _is_axis(scope: Scope, of: Partition, axis: int) -> bool:
+    """Whether an axis of the parts of a tensor is the one that they are parts along."""
+    shape = scope.shape(of.source)
+    return shape is not None and axis % len(shape) == of.axis
 
 
 def in_order(scope: Scope, run: Run) -> str:
