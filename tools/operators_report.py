@@ -12,9 +12,10 @@ from typing import Any
 import onnx
 
 from edgepack.compiler.frontend.onnx.rewrites import REWRITES
+from edgepack.compiler.frontend.onnx.support import SEQUENCES
 from workbench.node_tests import NodeTest, load_tests
 
-__all__ = ["classical", "contributed", "table", "write"]
+__all__ = ["classical", "contributed", "lists", "table", "write"]
 
 Records = Mapping[str, Mapping[str, Any]]
 
@@ -58,6 +59,15 @@ _KNOWN = {
 
 _NOT_RUN = {"status": "not run", "detail": "not run"}
 
+
+LISTS = """\
+## Lists of tensors and optional values
+
+These are no work: which tensors a list has is known when the model is packed, and what is left is a Split, a
+Slice, a Gather, a Concat, or nothing
+([Lists of tensors](models.md#lists-of-tensors-and-optional-values)). Their node tests are run with tensors as
+inputs and outputs, of which the model makes its lists; programs of them are drawn and compared with ONNX
+Runtime (`tests/compiler/frontend/onnx/test_lists.py`)."""
 
 CLASSICAL = """\
 ## Classical models
@@ -137,7 +147,12 @@ def write(records: Records, path: Path, *, quick: bool) -> None:
         text += "\n## What does not\n\n| operator | tests | why |\n|---|---:|---|\n"
     for operator, bad in nothing:
         text += f"| `{operator}` | {len(bad)} | {_reasons(bad, records)} |\n"
-    path.write_text(text + classical() + contributed(), encoding="utf-8", newline="\n")
+    path.write_text(text + lists() + classical() + contributed(), encoding="utf-8", newline="\n")
+
+
+def lists() -> str:
+    """The section about operators of lists."""
+    return f"\n{LISTS}\n\n{_names(sorted(SEQUENCES))}\n"
 
 
 def classical() -> str:

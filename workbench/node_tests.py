@@ -20,6 +20,7 @@ import onnx.backend.test.case.node as cases_of_nodes
 from onnx import numpy_helper
 
 from edgepack.compiler.frontend.onnx.storage_types import as_bytes, from_bytes
+from workbench.lists_of_tensors import give_tensors, has_lists, of_tensors
 
 __all__ = ["SAMPLE", "NodeTest", "check", "load_tests", "operator_of"]
 
@@ -53,8 +54,10 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "Reshape": ("shape",),
     "Resize": ("roi", "scales", "sizes"),
     "STFT": ("frame_step", "frame_length"),
+    "SequenceInsert": ("position",),
     "Slice": ("starts", "ends", "axes", "steps"),
     "Split": ("split",),
+    "SplitToSequence": ("split",),
     "Squeeze": ("axes",),
     "Tile": ("repeats",),
     "TopK": ("K",),
@@ -127,6 +130,9 @@ SAMPLE = {
     "RoiAlign": ["test_roialign_mode_max"],
     "STFT": ["test_stft_with_window"],
     "SpaceToDepth": ["test_spacetodepth_crd_mode_example"],
+    "SequenceInsert": ["test_sequence_insert_at_front"],
+    "SequenceMap": ["test_sequence_map_add_1_sequence_1_tensor"],
+    "SplitToSequence": ["test_split_to_sequence_nokeepdims"],
     "SwiGLU": ["test_swiglu_alpha"],
     "TensorScatter": ["test_tensorscatter_circular"],
     "TfIdfVectorizer": ["test_tfidfvectorizer_tf_batch_uniandbigrams_skip5"],
@@ -190,14 +196,18 @@ def _node_test(case: Any, original: Any) -> NodeTest:
     """A test; ``original`` is the one whose operator is expanded in it (or itself)."""
     excluded = _excluded(case, original)
     values, outputs = case.data_sets[0]
-    if not excluded:
-        values, outputs = ([_array(value) for value in items] for items in (values, outputs))
-    names = [value.name for value in case.model.graph.input]
-    inputs = dict(zip(names, values, strict=False))
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     if not excluded:
-        _freeze(model, inputs, _parameters(original.model))
+        values, outputs = of_tensors(model, values, outputs)
+        values, outputs = ([_array(value) for value in items] for items in (values, outputs))
+    names = [value.name for value in model.graph.input]
+    inputs = dict(zip(names, values, strict=False))
+    if not excluded:
+        with_lists = has_lists(case.model)
+        _freeze(model, inputs, _parameters(original.model) | ({"cond"} if with_lists else set()))
+        if with_lists:
+            give_tensors(model)
     versions = {item.domain: item.version for item in original.model.opset_import}
     opset = versions.get(original.model.graph.node[0].domain) or versions.get("ai.onnx", 0)
     return NodeTest(
@@ -221,11 +231,8 @@ def _array(value: Any) -> np.ndarray:
 def _excluded(case: Any, original: Any) -> str:
     """The first reason why a test is out of scope."""
     values = [*case.model.graph.input, *case.model.graph.output]
-    kinds = {value.type.WhichOneof("value") for value in values}
     operators = {node.op_type for model in (case.model, original.model) for node in model.graph.node}
     domains = {node.domain for node in original.model.graph.node}
-    if kinds - {"tensor_type"}:
-        return "sequences and optionals"
     if any(value.type.tensor_type.elem_type == onnx.TensorProto.STRING for value in values):
         return "strings"
     if any(attribute.strings for node in case.model.graph.node for attribute in node.attribute) and (
@@ -238,8 +245,6 @@ def _excluded(case: Any, original: Any) -> str:
         return "randomness"
     if operators & set(DATA_DEPENDENT):
         return "shapes that depend on data"
-    if any(op.startswith(("Sequence", "SplitToSequence", "Optional")) for op in operators):
-        return "sequences and optionals"
     return ""
 
 

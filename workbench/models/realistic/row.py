@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from edgepack.compiler.frontend.onnx.sampling import random_inputs
+from edgepack.compiler.frontend.onnx.support import SEQUENCES
 from workbench.models.builder import Graph
 
 __all__ = ["IMAGE", "NOT_MEASURED", "ROWS", "TOKENS", "Row", "between", "integers", "one", "row"]
@@ -38,6 +39,7 @@ NOT_MEASURED = {
         "has constant inputs and is folded away",
     ),
     **dict.fromkeys(("If", "Loop", "Scan"), "is what its body is"),
+    **dict.fromkeys(sorted(SEQUENCES), "is taken out: a split, a slice, a concatenation is left"),
     "Dropout": "does nothing in inference",
     **dict.fromkeys(("GRU", "LSTM", "RNN"), "benchmarks/compare.py has recurrent networks"),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), "is for training"),

@@ -42,8 +42,27 @@ EXPORT_DYNAMIC = "Export the model with dynamic axes (torch.onnx.export: dynamic
 _NAMELESS = {"", "?", "-1", "*", "none", "null", "unknown", "dynamic"}
 
 
-def model_inputs(model: onnx.ModelProto) -> tuple[ModelInput, ...]:
+#: By ONNX's name of a type: what a message calls it, and what to try.
+_LISTS = {
+    "sequence_type": (
+        "a list of tensors (a sequence)",
+        "Export the model with a tensor for each of the list, or with all of them stacked in one; or name "
+        "the tensors behind the nodes that take the list apart (--inputs).",
+    ),
+    "optional_type": (
+        "an optional value",
+        "Export the model with the value as a plain tensor, or without it; or name the tensors behind it "
+        "(--inputs).",
+    ),
+}
+
+
+def model_inputs(model: onnx.ModelProto, *, only_tensors: bool = False) -> tuple[ModelInput, ...]:
     """The graph's inputs less those that are initializers (which files of IR version 3 list as inputs too).
+
+    Args:
+        only_tensors: leave out lists of tensors and other values that no bundle takes, which a cut may take
+            away.
 
     Raises:
         ModelError: an input is not a tensor, or has a dtype that no kernel knows (strings).
@@ -54,6 +73,7 @@ def model_inputs(model: onnx.ModelProto) -> tuple[ModelInput, ...]:
         ModelInput(value.name, input_dtype(value), _declared_shape(value))
         for value in model.graph.input
         if value.name not in constants
+        and (not only_tensors or value.type.WhichOneof("value") in ("tensor_type", None))
     )
 
 
@@ -68,6 +88,9 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
     from edgepack.plan.dtypes import DTYPE_BYTES
 
     kind = value.type.WhichOneof("value")
+    if kind in _LISTS:
+        what, hint = _LISTS[kind]
+        raise ModelError(f"{value.name!r} is {what}; inputs and outputs must be tensors.", hint=hint)
     if kind != "tensor_type":
         raise ModelError(
             f"{value.name!r} is no dense tensor ({kind or 'no type'}); inputs and outputs must be.",

@@ -31,7 +31,7 @@ def make_constant(model: onnx.ModelProto, values: Mapping[str, Sequence[float]])
     """
     import onnx
 
-    inputs = {item.name: item for item in model_inputs(model)}
+    inputs = {item.name: item for item in model_inputs(model, only_tensors=True)}
     for name, numbers in values.items():
         if name not in inputs:
             near = difflib.get_close_matches(name, inputs, n=3)

@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx.lost_state import refuse_lost_state
 from edgepack.compiler.frontend.onnx.model_file import read_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
 from edgepack.compiler.frontend.onnx.random_numbers import draw
+from edgepack.compiler.frontend.onnx.sequences.outputs import give_tensors_of_lists
 from edgepack.compiler.frontend.onnx.set_batch import set_batch
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes, inner_graphs, static_shape
 from edgepack.compiler.frontend.onnx.unread import drop_unread_nodes
@@ -39,7 +40,7 @@ def open_model(path: Path, options: ImportOptions, notes: list[str] | None = Non
     Args:
         notes: gets a sentence for each dimension that is open and was taken for a batch of 1, and for each
             branch that the sizes do not fit, and each output that is another than the model's
-            (``classical/texts.py``).
+            (``classical/texts.py``, ``sequences/outputs.py``).
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
@@ -49,9 +50,10 @@ def open_model(path: Path, options: ImportOptions, notes: list[str] | None = Non
     draw(model)
     if options.batch:
         set_batch(model, options.batch)
+    lists = list(give_tensors_of_lists(model, options.limits))
     impossible = list(replace_impossible(model))
     if notes is not None:
-        notes += [*batches, *impossible]
+        notes += [*batches, *lists, *impossible]
     return model
 
 
@@ -66,7 +68,7 @@ def _bound(path: Path, options: ImportOptions) -> tuple[onnx.ModelProto, tuple[s
     if not options.inputs and not options.outputs:
         drop_unread_nodes(model)
         return model, (*told, *bind(model, shapes=options.shapes, dims=options.dims).batches)
-    before = model_inputs(model)
+    before = model_inputs(model, only_tensors=True)
     cut(model, options)
     after = {item.name: item for item in model_inputs(model)}
     gone = [item for item in before if item.name not in after]
@@ -236,7 +238,7 @@ def _types(model: onnx.ModelProto, wanted: Sequence[str]) -> dict[str, onnx.Valu
 def _known_dims(model: onnx.ModelProto, options: ImportOptions) -> dict[str, int]:
     """Sizes of named dimensions: those given, and those that follow from given shapes."""
     known = dict(options.dims)
-    items = {item.name: item for item in model_inputs(model)}
+    items = {item.name: item for item in model_inputs(model, only_tensors=True)}
     for name, shape in options.shapes.items():
         declared = items[name].shape if name in items else None
         for dim, size in zip(declared or (), shape, strict=False):

@@ -178,10 +178,11 @@ def _widen_inside(node: onnx.NodeProto, renamed: dict[str, str]) -> None:
             attribute.i = onnx.TensorProto.FLOAT
         if attribute.t.data_type in half:
             _widen(attribute.t)
+        if attribute.HasField("tp"):
+            _widen_type(attribute.tp)
     for inner in inner_graphs(node):
         for value in (*inner.input, *inner.output, *inner.value_info):
-            if value.type.tensor_type.elem_type in half:
-                value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            _widen_type(value.type)
         for tensor in _tensors(inner):
             if tensor.data_type in half:
                 _widen(tensor)
@@ -189,6 +190,17 @@ def _widen_inside(node: onnx.NodeProto, renamed: dict[str, str]) -> None:
             output.name = renamed.get(output.name, output.name)
         for other in inner.node:
             _widen_inside(other, renamed)
+
+
+def _widen_type(kind: onnx.TypeProto) -> None:
+    """The type with float32 for float16, of a tensor, a list of tensors or an optional value, in place."""
+    import onnx
+
+    which = kind.WhichOneof("value")
+    if which in ("sequence_type", "optional_type"):
+        _widen_type(getattr(kind, which).elem_type)
+    elif which == "tensor_type" and kind.tensor_type.elem_type in _float16_types():
+        kind.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 def _widen(tensor: onnx.TensorProto) -> None:

@@ -36,11 +36,14 @@ from edgepack.compiler.frontend.onnx.regions import Bounds, regions
 from edgepack.compiler.frontend.onnx.rewrites.empty import check_empty_operands, settle_empty
 from edgepack.compiler.frontend.onnx.rewrites.training import check_training, remove_dropout
 from edgepack.compiler.frontend.onnx.rewrites.tree_ensembles import check_ensembles
+from edgepack.compiler.frontend.onnx.sequences.expand import check_lists, expand_lists, without_identities
+from edgepack.compiler.frontend.onnx.sequences.shapeless import without_wrong_shapes
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
-from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
+from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_of_lists, is_refused
 from edgepack.compiler.frontend.onnx.trip_count import count_trips
 from edgepack.compiler.frontend.onnx.unread_channels import drop_unread_channels
+from edgepack.compiler.frontend.onnx.unstacked import pick_before_stacking
 from edgepack.errors import ModelError
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 
@@ -53,17 +56,6 @@ __all__ = ["fold_constants", "normalise", "unrolled"]
 #: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product. A
 #: Dropout of training would be one of inference (``rewrites/training.py``).
 DISABLED = ("MatMulAddFusion", "EliminateDropout")
-
-#: What changes a model until nothing does, in order: after each its constants are folded again.
-_STEPS = (
-    settle_empty,
-    remove_dropout,
-    keep_ranks,
-    count_trips,
-    recognise_layers,
-    rewrites.unroll,
-    lighten_loops,
-)
 
 
 def normalise(
@@ -95,7 +87,8 @@ def normalise(
     if growth.changed:
         model, bounds = _settled(model, limits), Bounds(limits.trips, {**rooms, **growth.trips})
     check_quantisation(model)  # of what was in other graphs, and of constants that were folded
-    model, inside = regions(model, inner, partial(_settled, limits=limits), bounds)
+    check_lists(model, limits)
+    model, inside = regions(model, inner, partial(_settled_lists, limits=limits), bounds)
     if not inside:
         return _rewritten(_typed(model))
     bare = _folded(detached(model, inside), limits)
@@ -162,10 +155,46 @@ def unrolled(
 def _settled(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     """The model, its constants folded, without the control flow that is known."""
     remove_dropout(model)
+    without_wrong_shapes(model)
+    expand_lists(model, limits)  # ONNX Runtime makes a loop of a SequenceMap
     model = _folded(model, limits)
-    stack_lists(model)
-    while any(one(model) for one in _STEPS):
+    while _step(model, limits):
         model = _folded(model, limits)
+    return model
+
+
+def _step(model: onnx.ModelProto, limits: Limits) -> bool:
+    """Whether something was changed, in place, of which more constants follow; the first that there is."""
+    return (
+        settle_empty(model)
+        or remove_dropout(model)
+        or keep_ranks(model)
+        or count_trips(model)
+        or expand_lists(model, limits)
+        or stack_lists(model)
+        or expand_lists(model, limits, choose="parts")
+        or recognise_layers(model)
+        or _written_out(model, limits)
+        or expand_lists(model, limits, choose="all")
+        or lighten_loops(model)
+    )
+
+
+def _written_out(model: onnx.ModelProto, limits: Limits) -> bool:
+    """Whether control flow was written out, in place; then lists that go through it are taken out before ONNX
+    Runtime sees the model, for an operator may take them in other opsets only."""
+    if not rewrites.unroll(model):
+        return False
+    without_identities(model)
+    expand_lists(model, limits)
+    pick_before_stacking(model)
+    return True
+
+
+def _settled_lists(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
+    """The model as :func:`_settled` leaves it, without lists but for those of which more will be known."""
+    model = _settled(model, limits)
+    check_lists(model, limits)
     return model
 
 
@@ -238,7 +267,8 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
     def lacking(node: onnx.NodeProto) -> bool:
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        return not is_importable(node) and key not in rewrites.REWRITES and not is_refused(node)
+        known = is_importable(node) or is_of_lists(node) or key in rewrites.REWRITES
+        return not known and not is_refused(node)
 
     return write_out(model, lacking)
 

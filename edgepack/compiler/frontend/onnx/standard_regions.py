@@ -92,7 +92,7 @@ def _apart(graph: onnx.GraphProto, prefix: str, own: int, outer: Sequence[str]) 
     renamed |= {value.name: name for value, name in zip(graph.input[own:], outer, strict=True)}
     for node in made.node:
         rename_values(node, renamed)
-        node.name = f"{prefix}/{node.name}"
+        node.name = f"{prefix}/{node.name}" if node.name else ""  # no two may have the same
     for value in (*made.input, *made.initializer, *made.output):
         value.name = renamed.get(value.name, value.name)
     _standardise(made)

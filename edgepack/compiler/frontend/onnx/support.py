@@ -19,11 +19,13 @@ __all__ = [
     "IMPORTABLE",
     "REFUSED",
     "REGION",
+    "SEQUENCES",
     "RefusedNodesError",
     "check_known",
     "check_operators",
     "is_importable",
     "is_impossible",
+    "is_of_lists",
     "is_refused",
     "unsupported_nodes",
 ]
@@ -56,6 +58,16 @@ IMPORTABLE = frozenset(
         "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
     )
 )
+
+#: Operators of lists of tensors and of optional values, which are taken out of a model where it is known
+#: which tensors these are (``sequences``).
+SEQUENCES = frozenset(
+    (
+        "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
+        "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+        "SequenceMap", "SplitToSequence",
+    )
+)
 # fmt: on
 
 #: What an If or a loop that stays is called in a normalised model (``regions.py``), in the domain
@@ -73,7 +85,6 @@ RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLik
 
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
 REFUSED = {
-    "SequenceMap": "control flow, which depends on values known at run time only",
     **dict.fromkeys(
         ("NonZero", "NonMaxSuppression", "Unique", "Compress"), "the shape of its output depends on values"
     ),
@@ -152,13 +163,18 @@ def is_refused(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in REFUSED
 
 
+def is_of_lists(node: onnx.NodeProto) -> bool:
+    """Whether an operator makes or reads lists of tensors or optional values."""
+    return node.domain in ("", "ai.onnx") and node.op_type in SEQUENCES
+
+
 def unsupported_nodes(
     model: onnx.ModelProto, rewritten: Container[tuple[str, str]] = ()
 ) -> dict[str, list[str]]:
     """Names of the nodes that cannot be compiled, by operator (``domain.Operator`` for a custom one).
 
-    Those in ``rewritten`` (domain and operator), the model's own functions, and operators that ONNX defines
-    by simpler ones count as supported, if ``rewritten`` is given at all.
+    Those in ``rewritten`` (domain and operator), the model's own functions, operators that ONNX defines by
+    simpler ones, and those of lists count as supported, if ``rewritten`` is given at all.
     """
     found: dict[str, list[str]] = {}
     for index, node in _unsupported(model, rewritten):
@@ -174,6 +190,8 @@ def _unsupported(
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
         bodies = bool(rewritten) and not is_refused(node)
         if is_importable(node) or key in rewritten or (bodies and (key in own or has_function_body(*key))):
+            continue
+        if rewritten and is_of_lists(node):
             continue
         yield index, node
 

@@ -233,7 +233,8 @@ def test_string_input_is_refused() -> None:
 def test_sequence_input_is_refused() -> None:
     model = model_of({"x": [1]})
     model.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [1]))
-    assert "sequence_type" in refusal(ModelError, model).message
+    error = refusal(ModelError, model)
+    assert "list of tensors (a sequence)" in error.message and "--inputs" in error.hint
 
 
 def test_initializers_listed_as_inputs_are_no_inputs() -> None:
