@@ -71,6 +71,8 @@ class Editor:
         for node in model.graph.node:
             for name in dict.fromkeys(node.input):
                 self._readers.setdefault(name, []).append(node)
+        self._taken = {name for node in all_nodes(model.graph) for name in (*node.input, *node.output)}
+        self._taken.update(value.name for value in (*model.graph.input, *model.graph.initializer))
         self._written: list[onnx.NodeProto] = []
         self._values: dict[str, NDArray[Any] | None] = {}
         self._prefix = ""
@@ -307,8 +309,12 @@ class Editor:
         return self._values[name]
 
     def _fresh(self, kind: str) -> str:
-        self._count += 1
-        return f"{self._prefix}/{kind}_{self._count}"
+        """A name that neither the model nor another run of an editor has given."""
+        while True:
+            self._count += 1
+            name = f"{self._prefix}/{kind}_{self._count}"
+            if name not in self._taken:
+                return name
 
     def _rename(self, new: str, old: str) -> None:
         """Makes the written value ``new`` carry the name ``old``."""
