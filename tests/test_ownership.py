@@ -101,12 +101,14 @@ OPENED = """
 bundle/assemble.py:_read_json bundle/assemble.py:_unconfined bundle/assemble.py:_variants
 bundle/assemble.py:_write_kernels
 bundle/assemble.py:_write_sources bundle/compile_sources.py:included_files
+bundle/firmware/boards.py:places_on_board
 bundle/firmware/linker_script.py:_regions bundle/firmware/linker_script.py:linker_script
 bundle/firmware/placement.py:move_params bundle/firmware/project.py:_link_flags
 bundle/listed_files.py:copy_listed bundle/listed_files.py:find_damage bundle/merge_params.py:share_params
 bundle/recipe.py:gpu_kernels release/archives/reader.py:check_archive release/identity.py:_own_sources
 release/measure.py:_cpu release/processes.py:_call release/processes.py:do_call
-release/starter.py:new_project release/unit_files.py:_take release/work.py:_read release/work.py:stage
+release/starter.py:new_project release/unit_files.py:_take release/vendored.py:write release/work.py:_read
+release/work.py:stage
 runners/cuda_shim.py:run
 runners/metal_shim.py:_program runners/metal_shim.py:run runners/ssh.py:copy runners/strangers.py:_copy
 runners/strangers.py:_copy_file signing/sums.py:sign_file

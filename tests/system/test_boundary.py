@@ -59,7 +59,7 @@ def test_a_defect_anywhere_in_pack_is_an_internal_error_with_its_log(
 
 
 def test_a_defect_in_firmware_is_an_internal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgepack.bundle.firmware.linker_script._BOARDS", None)
+    monkeypatch.setattr("edgepack.bundle.firmware.boards.BOARDS", None)
     with pytest.raises(InternalError, match="TypeError"):
         edgepack.pack(__file__, "cortex-m4", tmp_path / "out")
 

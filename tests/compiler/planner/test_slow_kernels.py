@@ -40,7 +40,7 @@ def test_a_reduction_that_gathers_at_computed_positions_is_slow() -> None:
     g.op("RoiAlign", x, rois, batch, output_height=7, output_width=7, sampling_ratio=5, name="y")
     g.output("y")
     (line,) = plan_of(g.model(), "m", target_with("256x16")).plan.slow_kernels
-    assert "(node RoiAlign_0) by the rule rowwise" in line
+    assert "(node RoiAlign_0) by the rule rows " in line
 
 
 def test_nothing_is_said_of_fast_kernels_nor_of_a_cpu_that_could_not_be_faster() -> None:

@@ -128,6 +128,12 @@ simple(
 )
 simple("maxpool_dilated", "MaxPool", [1, 3, 9, 9], kernel_shape=[3, 3], dilations=[2, 2])
 simple("maxpool_same", "MaxPool", [1, 3, 7, 8], kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+simple(
+    "maxpool_same_lower", "MaxPool", [1, 3, 5, 8], kernel_shape=[2, 3], strides=[2, 3], auto_pad="SAME_LOWER"
+)
+simple(
+    "lppool_same_lower", "LpPool", [1, 3, 5, 8], kernel_shape=[2, 3], strides=[2, 3], auto_pad="SAME_LOWER"
+)
 simple("maxpool_1d", "MaxPool", [1, 3, 9], kernel_shape=[3], strides=[2])
 simple("maxpool_int8", "MaxPool", [1, 3, 8, 8], dtype="int8", kernel_shape=[2, 2], strides=[2, 2])
 simple("maxpool_uint8", "MaxPool", [1, 3, 8, 8], dtype="uint8", kernel_shape=[3, 3], pads=[1] * 4)

@@ -126,7 +126,12 @@ def _explained(model: onnx.ModelProto, error: RefusedNodesError) -> RefusedNodes
             first = node, operands
     if first is None:
         return None
-    message, hint = _sentence(*first)
+    message, options, whats = _sentence(*first)
+    hint = (
+        f"Pack it with the value of your runs, for example: {options}"
+        if options
+        else f"Export it with a constant there ({whats}), or cut it before the node (--outputs)."
+    )
     if error.refused and others:  # it names nodes with other faults too
         detail = "\n".join([error.detail, f"{message} {hint}"]).strip()
         return RefusedNodesError(
@@ -135,8 +140,9 @@ def _explained(model: onnx.ModelProto, error: RefusedNodesError) -> RefusedNodes
     return RefusedNodesError(message, hint=hint, refused=error.refused, tensors=error.tensors)
 
 
-def _sentence(node: onnx.NodeProto, operands: Sequence[_Operand]) -> tuple[str, str]:
-    """What is wrong with a node, and what to do."""
+def _sentence(node: onnx.NodeProto, operands: Sequence[_Operand]) -> tuple[str, str, str]:
+    """What is wrong with a node, the options that mend it ("" where no number would), and what these operands
+    are called."""
     whats = list(dict.fromkeys(one.what for one in operands))
     inputs = {value.name: (value, one.what) for one in operands for value in one.inputs}
     names = _listed([repr(name) for name in list(inputs)[:4]])
@@ -145,16 +151,15 @@ def _sentence(node: onnx.NodeProto, operands: Sequence[_Operand]) -> tuple[str, 
     source = (
         f"the model's input{'s' if len(inputs) > 1 else ''} {names}" if given else f"computed from {names}"
     )
+    options = ""
     if all(_is_small(value) for value, _ in inputs.values()):
         pairs = (f"{name}={_numbers(value, _NUMBERS.get(what, 1))}" for name, (value, what) in inputs.items())
         options = " ".join(f"--const {shlex.quote(pair)}" for pair in pairs)
-        hint = f"Pack it with the value{'s' if len(inputs) > 1 else ''} of your runs, for example: {options}"
-    else:
-        hint = f"Export it with a constant there ({_listed(whats)}), or cut it before the node (--outputs)."
     return (
         f"The {node.op_type} node {node_name(node, 0)} cannot be compiled: its {_listed(whats)} "
         f"{'are' if plural else 'is'} {source}, and must be known when the model is packed.",
-        hint,
+        options,
+        _listed(whats),
     )
 
 

@@ -124,6 +124,7 @@ def _record_ends(
         reason = f"the inputs have more than {LARGEST_DATA >> 20} MiB"
     else:
         for inputs in corner_inputs(bound, arrays, tuple(given), "ends"):
+            inputs.update(_assumed(converted, inputs))
             _, results = _interpreted(converted, inputs, [value.name for value in bound.graph.output], 0)
             own = {name: inputs[name] for name in names}
             write_recorded(folder / "ends", own, results, _limits(bound, results), SOURCE)

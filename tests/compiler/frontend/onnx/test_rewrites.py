@@ -47,6 +47,7 @@ MODELS = {
 #: What the names of the cases of each rewrite begin with.
 REWRITTEN = {
     "AffineGrid": ["affinegrid_0", "affinegrid_1"],
+    "AveragePool": ["averagepool_same_lower"],
     "Conv": ["conv_same_upper", "conv_same_lower"],
     "ConvInteger": ["conv_integer"],
     "ConvTranspose": ["convtranspose_output_shape", "convtranspose_larger"],
@@ -54,6 +55,8 @@ REWRITTEN = {
     "GridSample": [name for name in CASES if name.startswith("gridsample_")],
     "LRN": ["lrn", "lrn_one"],
     "LpNormalization": ["lpnorm", "lpnorm_1"],
+    "LpPool": ["lppool_same_lower"],
+    "MaxPool": ["maxpool_same_lower"],
     "OneHot": ["onehot_constant_depth"],
     "QLinearConv": ["qlinear_conv"],
     "QLinearMatMul": ["qlinear_matmul"],

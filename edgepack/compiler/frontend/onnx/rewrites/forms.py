@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "batch_normalization",
     "eye_like",
+    "for_each_element",
     "is_inf",
     "pad_with_value",
     "power",
@@ -187,8 +188,6 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     values, shape = attributes(node), editor.shape(node.input[0])
     if shape is None:
         return None
-    if editor.opset < 9 and not values.get("spatial", 1):
-        return [_for_each_element(editor, node, values.get("epsilon", 1e-5))]
     if not values.get("training_mode", 0):
         return _scaled_and_shifted(editor, node, len(shape), values.get("epsilon", 1e-5))
     x, scale, bias, mean, variance = node.input
@@ -218,7 +217,7 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     return results
 
 
-def _for_each_element(editor: Editor, node: onnx.NodeProto, epsilon: float) -> str:
+def for_each_element(editor: Editor, node: onnx.NodeProto, epsilon: float) -> str:
     """BatchNormalization whose statistics are those of each element of a sample (``spatial=0``, up to
     opset 8)."""
     x, scale, bias, mean, variance = node.input

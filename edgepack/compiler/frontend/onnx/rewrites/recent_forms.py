@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.model_file import default_opset
 from edgepack.compiler.frontend.onnx.node_forms import wrong_nodes
+from edgepack.compiler.frontend.onnx.rewrites import forms, training
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, Rewrite, attributes
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
 
@@ -145,6 +146,7 @@ def _dropout(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
     import numpy as np
 
     x, shape = str(node.input[0]), editor.shape(node.input[0])
+    training.dropout(editor, node)  # which refuses one that is of training by its attribute
     if len(node.output) < 2 or not node.output[1]:
         return [x]
     if shape is None:
@@ -154,10 +156,10 @@ def _dropout(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
 
 
 def _batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """In inference, of which only the first output is something; by channels."""
+    """In inference, of which only the first output is something; by channels, or by each element of a sample."""
     values = attributes(node)
     if not values.get("spatial", 1):
-        raise _unknown(node, "it normalises each position by itself (spatial=0)")
+        return [forms.for_each_element(editor, node, values.get("epsilon", 1e-5))]
     if "spatial" not in values and len(node.output) == 1:
         return None
     kept = {key: value for key, value in values.items() if key in ("epsilon", "momentum")}
