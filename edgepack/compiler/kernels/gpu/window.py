@@ -21,6 +21,7 @@ from tvm.tirx import IntImm, Var
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import name_of
 from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
@@ -195,8 +196,16 @@ def _numbers(variables: tuple[Any, ...], at: tuple[int, ...]) -> dict[Any, Any]:
 
 
 def _selections(x: Any) -> list[Any]:
+    """Where values depend on positions, each once; that NaN is left out of a maximum is none."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(x, [(tirx.Select, found.append), (tvm.ir.Call, found.append)])
+
+    def add(node: Any) -> None:
+        condition = node.condition if isinstance(node, tirx.Select) else node
+        known = any(tvm_ffi.structural_equal(node, other) for other in found)
+        if name_of(condition) != "isnan" and not known:
+            found.append(node)
+
+    tvm_ffi.structural_walk(x, [(tirx.Select, add), (tvm.ir.Call, add)])
     return found
 
 

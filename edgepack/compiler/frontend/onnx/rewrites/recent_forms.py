@@ -156,7 +156,7 @@ def _dropout(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:
 
 
 def _batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """In inference, of which only the first output is something; by channels, or by each element of a sample."""
+    """In inference, of which only the first output is something; by channels, or by each element."""
     values = attributes(node)
     if not values.get("spatial", 1):
         return [forms.for_each_element(editor, node, values.get("epsilon", 1e-5))]
