@@ -127,7 +127,10 @@ def _of_corners(result: Verification) -> str:
     """What there is to say of corner data; empty where a bundle knows nothing of them."""
     wrong = {corner.name for corner in _all_corners(result) if not corner.ok}
     said = [f"{one.name} {'FAILED' if one.name in wrong else 'ok'}" for one in result.corners]
-    said += [f"{name} not recorded: {reason}" for name, reason in result.corners_left_out.items()]
+    reasons = dict.fromkeys(result.corners_left_out.values())
+    for reason in reasons:
+        names = ", ".join(name for name, why in result.corners_left_out.items() if why == reason)
+        said.append(f"{names} not recorded: {reason}")
     return f"corner data: {'; '.join(said)}" if said else ""
 
 

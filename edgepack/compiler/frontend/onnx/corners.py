@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["LARGEST_DATA", "Corner", "Corners", "is_small", "no_corners", "record_corners"]
+__all__ = ["LARGEST_DATA", "LARGEST_WEIGHTS", "Corner", "Corners", "is_small", "no_corners", "record_corners"]
 
 _Arrays = Mapping[str, "NDArray[Any]"]
 

@@ -11,7 +11,13 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.binding import EXPORT_DYNAMIC
 from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
 from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import padded_results, warn_of_counts, with_counts
-from edgepack.compiler.frontend.onnx.corners import Corners, is_small, no_corners, record_corners
+from edgepack.compiler.frontend.onnx.corners import (
+    LARGEST_WEIGHTS,
+    Corners,
+    is_small,
+    no_corners,
+    record_corners,
+)
 from edgepack.compiler.frontend.onnx.custom import declare
 from edgepack.compiler.frontend.onnx.custom_reference import check_references
 from edgepack.compiler.frontend.onnx.cut import open_model
@@ -199,10 +205,13 @@ class _Task:
             ("results have a maximum", self.changed.padding is not None),
             (f"it is packed with --precision {options.precision}", options.precision in ("fp16", "tf32")),
             ("rounding decides on the usual run already", run.share > LITTLE),
-            ("ONNX Runtime does not run the model, or not in a moment", run.prepared is None),
         ):
-            if holds or run.prepared is None:
+            if holds:
                 return no_corners(reason)
+        if run.prepared is None:
+            return no_corners(
+                f"it has more than {LARGEST_WEIGHTS >> 20} MiB of weights, or does not run again"
+            )
         return record_corners(
             run.prepared, run.inputs, run.allowed, tuple(self.inputs), exact=options.strict_math
         )

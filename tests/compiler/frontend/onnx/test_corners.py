@@ -152,3 +152,13 @@ def test_none_are_made_up_where_the_outputs_are_given(tmp_path: Path) -> None:
     record(save(model, tmp_path), specs, options, seed=0, inputs={"x": tmp_path / "x.npy"}, directory=out)
     said = json.loads((out / "recorded.json").read_text())
     assert said["corners"] == [] and "given" in said["corners_left_out"]["ends"]
+
+
+def test_of_a_large_model_it_is_said_that_it_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgepack.compiler.frontend.onnx.corners.LARGEST_WEIGHTS", 100)
+    out, specs = tmp_path / "recorded", [TensorSpec("x", "float32", (40, 12))]
+    record(save(network(), tmp_path), specs, ImportOptions(), seed=0, inputs={}, directory=out)
+    said = json.loads((out / "recorded.json").read_text())["corners_left_out"]
+    assert {"MiB of weights" in said[name] for name in ("special", "large", "ends")} == {True}
