@@ -133,7 +133,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
 
 
 def _pieces(recipe: Recipe) -> tuple[ParamsPiece, ...]:
-    """Of the params in the image."""
+    """The pieces of params that lie in the image; () where none do."""
     return () if recipe.placed is None or recipe.params_mode != "embed" else recipe.placed.pieces
 
 

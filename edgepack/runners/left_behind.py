@@ -54,7 +54,7 @@ class Left:
 
     @property
     def file(self) -> str:
-        """Of its note."""
+        """The name of the file that notes it: SHA-256 over its fields, in hex."""
         return hashlib.sha256(json.dumps(asdict(self)).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -180,7 +180,7 @@ class _Archive:
 
 
 def _begins_like_a_pickle(model: Path) -> bool:
-    """Of protocol 2 and later; what torch.save wrote before 1.6 begins so."""
+    """Whether a file begins like a pickle of protocol 2 to 5, as files of torch.save before 1.6 do."""
     with model.open("rb") as stream:
         head = stream.read(2)
     return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5
